@@ -1,0 +1,62 @@
+"""The errors a user can meet, typed by what to do next. The CLI alone turns them into text and an exit code."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the process answers. Documented in README; the same for every command."""
+
+    DONE = 0
+    USAGE = 2
+    NO_PLAN = 3
+    EXHAUSTED = 4
+    REFUSED = 5
+    TRAINING_FAILED = 6
+    NOT_CONFIRMED_GONE = 7
+    INTERRUPTED = 130
+
+
+class GpucostError(Exception):
+    """Base of all errors shown to the user: one sentence with the value that is wrong, and a hint that is the next action."""
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class BadInput(GpucostError):
+    """A job file, data set, flag or configuration cannot be used as it is. Nothing was paid for."""
+
+
+class NoPlan(GpucostError):
+    """No offer satisfies the constraints."""
+
+    exit_code = ExitCode.NO_PLAN
+
+
+class Exhausted(GpucostError):
+    """Budget or deadline ran out; the checkpoint is saved."""
+
+    exit_code = ExitCode.EXHAUSTED
+
+
+class ProviderError(GpucostError):
+    """The provider refused, and no other offer of the plan can help."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class TrainingFailed(GpucostError):
+    """The trainer ended with an error of its own, named in the message."""
+
+    exit_code = ExitCode.TRAINING_FAILED
+
+
+class StopUnconfirmed(GpucostError):
+    """The provider does not confirm that the machine is gone: it may still be billed. The loudest error there is."""
+
+    exit_code = ExitCode.NOT_CONFIRMED_GONE

@@ -1,0 +1,391 @@
+"""What the launcher and the machine say to each other: files, their names, their schema.
+
+Owns every file name in a lease folder and the records in those files. Standard library only and Python 3.10:
+the agent runs on the machine's own interpreter. Knows nothing of clouds, SSH, prices or the trainer's insides.
+
+Times are Unix seconds (UTC) as floats; sizes are bytes. Every file appears whole (temporary name, fsync, rename) and
+carries `schema`; a reader refuses a version it does not know and names both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+SCHEMA = 1
+
+EXIT_DONE = 0
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 75
+"""The trainer was asked to stop, wrote a checkpoint at a step boundary and can be resumed (sysexits' EX_TEMPFAIL)."""
+
+
+class ProtocolError(Exception):
+    """A file of the protocol is malformed or of another schema version; the message names the file and the reason."""
+
+
+class Phase(str, Enum):
+    """Where the agent is. It only moves forward."""
+
+    STARTING = "starting"
+    STAGING = "staging"
+    TRAINING = "training"
+    SYNCING = "syncing"
+    ENDED = "ended"
+
+
+class Reason(str, Enum):
+    """Why the agent stopped training."""
+
+    COMPLETED = "completed"
+    TRAINER_FAILED = "trainer-failed"
+    STAGING_FAILED = "staging-failed"
+    SYNC_FAILED = "sync-failed"
+    CANCELLED = "cancelled"
+    PREEMPTED = "preempted"
+    DEADLINE = "deadline"
+    STALLED = "stalled"
+
+
+class TaskState(str, Enum):
+    """One training of the run."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class StorageSpec:
+    """Where results go and data comes from: an object-storage prefix, reached with the role of the machine or a 0600 file."""
+
+    url: str
+    """`s3://bucket/prefix`, no slash at the end; everything of the run lies under `url/RUN_ID/`."""
+    region: str
+    endpoint_url: str | None = None
+    credentials: str = "role"
+    """`role`: the machine's own; `file`: `LeasePaths.credentials`, mode 0600, in AWS shared-credentials form."""
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """The data set to stage."""
+
+    url: str
+    """One `.zip`, `.tar`, `.tar.gz` object, or a prefix that ends in a slash."""
+    sha256: str | None = None
+    """Of the one object, where the launcher knows it."""
+    size: int | None = None
+    files: int | None = None
+    """How many pictures must be there before training starts."""
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """One training: its name and the trainer's configuration (the trainer checks it; paths are added by the agent)."""
+
+    name: str
+    config: dict[str, Any]
+    world_size: int = 1
+
+
+@dataclass(frozen=True)
+class AgentJob:
+    """Everything the agent needs, in one file and without a secret. Written by the launcher before the agent starts."""
+
+    run_id: str
+    lease_id: str
+    deadline: float
+    """The machine is off by then, whatever happens."""
+    python: list[str]
+    """argv prefix of the training environment's interpreter."""
+    storage: StorageSpec
+    data: DataSpec
+    tasks: list[TaskSpec]
+    poweroff: list[str]
+    """argv that ends the machine, tried until it does."""
+    concurrent: int = 1
+    """How many tasks share the machine at a time."""
+    metadata_base: str | None = None
+    """Base URL of the cloud's metadata service, to see a preemption notice; none: no notices."""
+    save_reserve_seconds: float = 90.0
+    """Training stops this long before the deadline, so that the last save and upload are inside it."""
+    linger_seconds: float = 180.0
+    """How long after the final upload the machine waits for a launcher that shows itself."""
+    stall_floor_seconds: float = 600.0
+    """No step for max(this, 20 median steps) is a stall."""
+    resume: bool = True
+    """Look for checkpoints of this run in the storage before training."""
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose manifest is in the storage: the object was complete before it."""
+
+    task: str
+    epoch: int
+    """Epochs finished."""
+    step: int
+    key: str
+    """Full URL of the object."""
+    sha256: str
+    size: int
+    at: float
+
+
+@dataclass(frozen=True)
+class TaskProgress:
+    """`progress.json` in a task's folder, replaced by the trainer about once a second."""
+
+    epoch: int
+    """Epochs finished."""
+    epochs: int
+    step: int
+    """Optimiser steps and micro-batches count alike: batches finished since the start of the training."""
+    steps: int
+    images_per_second: float
+    loss: float | None = None
+    map50: float | None = None
+    map50_95: float | None = None
+    best_map50_95: float | None = None
+    peak_memory_gib: float | None = None
+    at: float = 0.0
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class TaskStatus:
+    """What the agent knows of one task."""
+
+    name: str
+    state: TaskState = TaskState.WAITING
+    attempts: int = 0
+    exit_code: int | None = None
+    """The trainer's own; negative: ended by that signal."""
+    message: str = ""
+    progress: TaskProgress | None = None
+
+
+@dataclass(frozen=True)
+class AgentStatus:
+    """`status.json`: replaced whole at each beat; also uploaded at the end as `leases/LEASE_ID/outcome.json`."""
+
+    run_id: str
+    lease_id: str
+    phase: Phase
+    at: float
+    """The beat: when this file was written."""
+    started_at: float
+    pid: int
+    tasks: list[TaskStatus] = field(default_factory=list)
+    notice: dict[str, str] | None = None
+    """The preemption notice as the metadata service gave it: `action` and `time`."""
+    checkpoint: Checkpoint | None = None
+    """The newest one in the storage."""
+    reason: Reason | None = None
+    message: str = ""
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    """How long each finished phase took."""
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class StopCommand:
+    """`command.json`, launcher to agent: stop training with a checkpoint, sync, end."""
+
+    reason: Reason
+    at: float
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class TransferOutcome:
+    """What the transfer program leaves behind: `transfer/stage.json` once, `transfer/sync.json` after each round."""
+
+    ok: bool
+    message: str = ""
+    final: bool = False
+    """Nothing more will come: staging is done, or the final sync is."""
+    bytes: int = 0
+    files: int = 0
+    checkpoint: Checkpoint | None = None
+    at: float = 0.0
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The commit point of one checkpoint in the storage, written after its object."""
+
+    task: str
+    epoch: int
+    step: int
+    key: str
+    """Name of the object, relative to the folder of the manifest."""
+    sha256: str
+    size: int
+    at: float
+    schema: int = SCHEMA
+
+
+class LeasePaths:
+    """Every name inside one lease folder on the machine."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.job = root / "job.json"
+        self.status = root / "status.json"
+        self.command = root / "command.json"
+        self.launcher_beat = root / "launcher.beat"
+        """Touched by a launcher that watches; its age says whether one does."""
+        self.credentials = root / "credentials"
+        self.agent_log = root / "agent.log"
+        self.bundle = root / "bundle"
+        """The unpacked `remote` package's parent: what PYTHONPATH names."""
+        self.data = root / "data"
+        self.transfer = root / "transfer"
+        self.stage_outcome = self.transfer / "stage.json"
+        self.sync_outcome = self.transfer / "sync.json"
+        self.final_request = self.transfer / "final.request"
+        """The agent makes this file when nothing writes to the tasks any more; the sync program then finishes and exits."""
+        self.tasks = root / "tasks"
+
+    def task(self, name: str) -> TaskPaths:
+        """The folder of one task."""
+        return TaskPaths(self.tasks / name)
+
+
+class TaskPaths:
+    """Every name inside one task's folder: the trainer writes here, the transfer program reads."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.config = root / "config.json"
+        self.progress = root / "progress.json"
+        self.log = root / "train.log"
+        self.weights = root / "weights"
+        self.last = self.weights / "last.pt"
+        self.best = self.weights / "best.pt"
+        self.results = root / "results.csv"
+
+
+class StoredRun:
+    """Every object name of a run, relative to the storage URL."""
+
+    def __init__(self, run_id: str) -> None:
+        self.prefix = run_id
+
+    def checkpoints(self, task: str) -> str:
+        """Folder of one task's checkpoints: `STEP-DIGEST.pt` objects and, later, `STEP-DIGEST.json` manifests."""
+        return f"{self.prefix}/tasks/{task}/checkpoints/"
+
+    def artifact(self, task: str, name: str) -> str:
+        """A final file of a task: `best.pt`, `last.pt`, `results.csv`, `train.log`, plots."""
+        return f"{self.prefix}/tasks/{task}/artifacts/{name}"
+
+    def artifacts(self, task: str) -> str:
+        """List of a task's final files with size and SHA-256: the commit point of the upload."""
+        return f"{self.prefix}/tasks/{task}/artifacts.json"
+
+    def outcome(self, lease_id: str) -> str:
+        """The last status of one lease's agent."""
+        return f"{self.prefix}/leases/{lease_id}/outcome.json"
+
+
+Record = TypeVar("Record", AgentJob, AgentStatus, TaskProgress, StopCommand, TransferOutcome, Manifest)
+
+
+def encode(record: Record) -> str:
+    """JSON text of a record."""
+    return json.dumps(asdict(record), default=_plain, indent=1, sort_keys=True)
+
+
+def write(path: Path, record: Record) -> None:
+    """Replace `path` by the record, whole and on disk."""
+    write_text(path, encode(record))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` by `text`: a reader sees the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(path)
+
+
+def read(path: Path, kind: type[Record]) -> Record:
+    """Read a record. Raises FileNotFoundError, or ProtocolError that names the file."""
+    return decode(path.read_text(encoding="utf-8"), kind, str(path))
+
+
+def decode(text: str, kind: type[Record], origin: str) -> Record:
+    """Record from JSON text. Raises ProtocolError: not JSON, another schema, a missing, unknown or ill-typed field."""
+    try:
+        raw = json.loads(text)
+    except ValueError as error:
+        raise ProtocolError(f"{origin}: not JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise ProtocolError(f"{origin}: expected an object, found {type(raw).__name__}")
+    if raw.get("schema") != SCHEMA:
+        raise ProtocolError(f"{origin}: schema {raw.get('schema')!r}, this version reads {SCHEMA}")
+    try:
+        return _build(kind, raw)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ProtocolError(f"{origin}: {error}") from error
+
+
+_NESTED: dict[tuple[str, str], Any] = {}
+
+
+def _build(kind: Any, raw: dict[str, Any]) -> Any:
+    known = {f.name for f in fields(kind)}
+    unknown = sorted(set(raw) - known)
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]!r} in {kind.__name__}")
+    return kind(**{name: _convert(kind, name, value) for name, value in raw.items()})
+
+
+def _convert(kind: Any, name: str, value: Any) -> Any:
+    maker = _NESTED.get((kind.__name__, name))
+    if maker is None or value is None:
+        return value
+    if isinstance(value, list):
+        return [_make(maker, item) for item in value]
+    return _make(maker, value)
+
+
+def _make(maker: Any, value: Any) -> Any:
+    return maker(value) if issubclass(maker, Enum) else _build(maker, value)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"{type(value).__name__} does not go into a protocol file")
+
+
+_NESTED.update(
+    {
+        ("AgentJob", "storage"): StorageSpec,
+        ("AgentJob", "data"): DataSpec,
+        ("AgentJob", "tasks"): TaskSpec,
+        ("AgentStatus", "phase"): Phase,
+        ("AgentStatus", "reason"): Reason,
+        ("AgentStatus", "tasks"): TaskStatus,
+        ("AgentStatus", "checkpoint"): Checkpoint,
+        ("TaskStatus", "state"): TaskState,
+        ("TaskStatus", "progress"): TaskProgress,
+        ("TransferOutcome", "checkpoint"): Checkpoint,
+        ("StopCommand", "reason"): Reason,
+    }
+)
