@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 SCHEMA = 1
 
@@ -63,7 +64,7 @@ class TaskState(str, Enum):
 
 @dataclass(frozen=True)
 class StorageSpec:
-    """Where results go and data comes from: an object-storage prefix, reached with the role of the machine or a 0600 file."""
+    """Where results go and data comes from: an object-storage prefix, reached with the machine's role or a 0600 file."""
 
     url: str
     """`s3://bucket/prefix`, no slash at the end; everything of the run lies under `url/RUN_ID/`."""
@@ -122,6 +123,10 @@ class AgentJob:
     """No step for max(this, 20 median steps) is a stall."""
     resume: bool = True
     """Look for checkpoints of this run in the storage before training."""
+    gpus: int = 0
+    """How many GPUs `nvidia-smi -L` must list before anything is staged; 0: none are looked for."""
+    disk_gib: float = 0.0
+    """How big the disk under the lease folder must be, as it was ordered; 0: not checked."""
     schema: int = SCHEMA
 
 
@@ -187,6 +192,8 @@ class AgentStatus:
     tasks: list[TaskStatus] = field(default_factory=list)
     notice: dict[str, str] | None = None
     """The preemption notice as the metadata service gave it: `action` and `time`."""
+    rebalance: str | None = None
+    """When the provider said that a preemption has become likely; training goes on."""
     checkpoint: Checkpoint | None = None
     """The newest one in the storage."""
     reason: Reason | None = None
@@ -207,7 +214,7 @@ class StopCommand:
 
 @dataclass(frozen=True)
 class TransferOutcome:
-    """What the transfer program leaves behind: `transfer/stage.json` once, `transfer/sync.json` after each round."""
+    """What the transfer program leaves behind, renewed while it works: `transfer/stage.json` and `transfer/sync.json`."""
 
     ok: bool
     message: str = ""
@@ -216,7 +223,28 @@ class TransferOutcome:
     bytes: int = 0
     files: int = 0
     checkpoint: Checkpoint | None = None
+    data: str | None = None
+    """Folder of the staged data set; of staging only."""
     at: float = 0.0
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class ArtifactFile:
+    """One final file of a task, named as below `StoredRun.artifact(task, "")`."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ArtifactList:
+    """`artifacts.json` of one task: written after every file that it names."""
+
+    task: str
+    files: list[ArtifactFile]
+    at: float
     schema: int = SCHEMA
 
 
@@ -247,6 +275,8 @@ class LeasePaths:
         """Touched by a launcher that watches; its age says whether one does."""
         self.credentials = root / "credentials"
         self.agent_log = root / "agent.log"
+        self.agent_lock = root / "agent.lock"
+        """Locked by the one agent of this lease for as long as it lives."""
         self.bundle = root / "bundle"
         """The unpacked `remote` package's parent: what PYTHONPATH names."""
         self.data = root / "data"
@@ -254,8 +284,14 @@ class LeasePaths:
         self.stage_outcome = self.transfer / "stage.json"
         self.sync_outcome = self.transfer / "sync.json"
         self.final_request = self.transfer / "final.request"
-        """The agent makes this file when nothing writes to the tasks any more; the sync program then finishes and exits."""
+        """Made by the agent when nothing writes to the tasks any more; the sync program then finishes and exits."""
+        self.outcome = self.transfer / "outcome.json"
+        """The last status as it goes to `StoredRun.outcome`, uploaded before `status.json` says the same."""
         self.tasks = root / "tasks"
+
+    def transfer_log(self, verb: str) -> Path:
+        """What the transfer program wrote to its terminal: `stage`, `sync` or `outcome`."""
+        return self.transfer / f"{verb}.log"
 
     def task(self, name: str) -> TaskPaths:
         """The folder of one task."""
@@ -299,7 +335,7 @@ class StoredRun:
         return f"{self.prefix}/leases/{lease_id}/outcome.json"
 
 
-Record = TypeVar("Record", AgentJob, AgentStatus, TaskProgress, StopCommand, TransferOutcome, Manifest)
+Record = TypeVar("Record", AgentJob, AgentStatus, TaskProgress, StopCommand, TransferOutcome, Manifest, ArtifactList)
 
 
 def encode(record: Record) -> str:
@@ -340,52 +376,47 @@ def decode(text: str, kind: type[Record], origin: str) -> Record:
         raise ProtocolError(f"{origin}: schema {raw.get('schema')!r}, this version reads {SCHEMA}")
     try:
         return _build(kind, raw)
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError) as error:
         raise ProtocolError(f"{origin}: {error}") from error
 
 
-_NESTED: dict[tuple[str, str], Any] = {}
+_Built = TypeVar("_Built")
 
 
-def _build(kind: Any, raw: dict[str, Any]) -> Any:
-    known = {f.name for f in fields(kind)}
-    unknown = sorted(set(raw) - known)
+def _build(kind: type[_Built], raw: dict[str, object]) -> _Built:
+    hints = get_type_hints(kind)
+    unknown = sorted(set(raw) - set(hints))
     if unknown:
         raise ValueError(f"unknown field {unknown[0]!r} in {kind.__name__}")
-    return kind(**{name: _convert(kind, name, value) for name, value in raw.items()})
+    return kind(**{name: _convert(hints[name], value, f"{kind.__name__}.{name}") for name, value in raw.items()})
 
 
-def _convert(kind: Any, name: str, value: Any) -> Any:
-    maker = _NESTED.get((kind.__name__, name))
-    if maker is None or value is None:
+def _convert(hint: Any, value: object, where: str) -> object:  # noqa: ANN401 - an annotation may be any object
+    """The value as its annotation wants it: records and enums are made, plain values only checked."""
+    if get_origin(hint) in (Union, UnionType):
+        return None if value is None else _convert(get_args(hint)[0], value, where)
+    if get_origin(hint) is list:
+        return [_convert(get_args(hint)[0], item, where) for item in _expect(list, value, where)]
+    if get_origin(hint) is dict:
+        return {key: _convert(get_args(hint)[1], item, where) for key, item in _expect(dict, value, where).items()}
+    if hint is Any:
         return value
-    if isinstance(value, list):
-        return [_make(maker, item) for item in value]
-    return _make(maker, value)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _build(hint, _expect(dict, value, where))
+    if issubclass(hint, Enum):
+        return hint(value)
+    if hint is float and type(value) is int:
+        return float(value)
+    return _expect(hint, value, where)
 
 
-def _make(maker: Any, value: Any) -> Any:
-    return maker(value) if issubclass(maker, Enum) else _build(maker, value)
+def _expect(kind: type[_Built], value: object, where: str) -> _Built:
+    if type(value) is not kind:
+        raise ValueError(f"{where}: expected {kind.__name__}, found {type(value).__name__}")
+    return value
 
 
 def _plain(value: object) -> object:
     if isinstance(value, Enum):
         return value.value
     raise TypeError(f"{type(value).__name__} does not go into a protocol file")
-
-
-_NESTED.update(
-    {
-        ("AgentJob", "storage"): StorageSpec,
-        ("AgentJob", "data"): DataSpec,
-        ("AgentJob", "tasks"): TaskSpec,
-        ("AgentStatus", "phase"): Phase,
-        ("AgentStatus", "reason"): Reason,
-        ("AgentStatus", "tasks"): TaskStatus,
-        ("AgentStatus", "checkpoint"): Checkpoint,
-        ("TaskStatus", "state"): TaskState,
-        ("TaskStatus", "progress"): TaskProgress,
-        ("TransferOutcome", "checkpoint"): Checkpoint,
-        ("StopCommand", "reason"): Reason,
-    }
-)
