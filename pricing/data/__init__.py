@@ -1,0 +1,1 @@
+"""The shipped tables: CSV files, each row with its source and date."""

@@ -1,0 +1,1 @@
+"""Where prices and facts come from. The only part of `pricing` that reads files."""
