@@ -1,0 +1,37 @@
+"""Data sets for detection: data.yaml, labels and pictures, read and checked.
+
+Used by the launcher before anything is paid for, and by the trainer. Standard library, PyYAML and Pillow; no torch.
+"""
+
+from remote.dataset.archive import Member, extract, find_root, list_archive
+from remote.dataset.datafile import data_file_text
+from remote.dataset.listing import label_path
+from remote.dataset.pictures import PictureError, load_image, picture_size
+from remote.dataset.reading import open_dataset
+from remote.dataset.summary import SplitSummary, Summary, brief, summary
+from remote.dataset.values import Dataset, DatasetError, Note, NoteKind, Object, PictureCheck, Sample, Split
+
+__all__ = [
+    "Dataset",
+    "DatasetError",
+    "Member",
+    "Note",
+    "NoteKind",
+    "Object",
+    "PictureCheck",
+    "PictureError",
+    "Sample",
+    "Split",
+    "SplitSummary",
+    "Summary",
+    "brief",
+    "data_file_text",
+    "extract",
+    "find_root",
+    "label_path",
+    "list_archive",
+    "load_image",
+    "open_dataset",
+    "picture_size",
+    "summary",
+]
