@@ -19,7 +19,7 @@ LONGEST_SECONDS = 10 * 365 * 24 * HOUR_SECONDS
 """No run is planned beyond ten years; the answer of `affordable_seconds` where money never runs out."""
 
 
-class UnknownRateError(LookupError):
+class UnknownRate(LookupError):
     """The tables have no such rate for this provider."""
 
 
@@ -33,6 +33,7 @@ class BillingRule:
     free_when_preempted_seconds: int = 0
     """A spot machine that the provider takes back before this age is not charged for its compute."""
     source: str = ""
+    verified: bool = True
 
     def __post_init__(self) -> None:
         if self.granularity_seconds < 1 or self.minimum_seconds < 0 or self.free_when_preempted_seconds < 0:
@@ -70,21 +71,21 @@ class Rates:
     """By provider."""
 
     def rule(self, provider: str) -> BillingRule:
-        """How the provider counts time. Raises UnknownRateError."""
+        """How the provider counts time. Raises UnknownRate."""
         try:
             return self.rules[provider]
         except KeyError:
-            raise UnknownRateError(f"no billing rule for {provider}") from None
+            raise UnknownRate(f"no billing rule for {provider}") from None
 
     def of(self, provider: str, item: str) -> Rate:
-        """One rate. Raises UnknownRateError."""
+        """One rate. Raises UnknownRate."""
         try:
             return self.rates[provider, item]
         except KeyError:
-            raise UnknownRateError(f"no rate for {item} on {provider}") from None
+            raise UnknownRate(f"no rate for {item} on {provider}") from None
 
     def address(self, provider: str, capacity_type: CapacityType) -> Rate:
-        """The hourly rate of a public IPv4 address. Raises UnknownRateError."""
+        """The hourly rate of a public IPv4 address. Raises UnknownRate."""
         if capacity_type is CapacityType.SPOT and (provider, PUBLIC_IPV4_SPOT) in self.rates:
             return self.rates[provider, PUBLIC_IPV4_SPOT]
         return self.of(provider, PUBLIC_IPV4)
@@ -101,6 +102,8 @@ class CostLine:
     usd: Decimal
     source: str
     observed_at: str
+    verified: bool
+    """The price per unit was checked against a second source."""
 
 
 def billed_seconds(rule: BillingRule, seconds: float) -> int:
@@ -117,7 +120,7 @@ def billed_seconds(rule: BillingRule, seconds: float) -> int:
 def cost_lines(offer: Offer, seconds: float, disk_gib: int, rates: Rates) -> tuple[CostLine, ...]:
     """What a machine costs that runs for `seconds` with a root disk of `disk_gib`: compute, disk, public IPv4.
 
-    Raises UnknownRateError; ValueError for a negative time or an unknown price.
+    Raises UnknownRate; ValueError for a negative time or an unknown price.
     """
     _require_price(offer)
     billed = billed_seconds(rates.rule(offer.provider), seconds)
@@ -130,6 +133,7 @@ def cost_lines(offer: Offer, seconds: float, disk_gib: int, rates: Rates) -> tup
         usd=offer.usd_per_hour * billed / HOUR_SECONDS,
         source=offer.source,
         observed_at=offer.observed_at,
+        verified=offer.verified,
     )
     return (compute, _disk_line(offer.provider, billed, disk_gib, rates), _address_line(offer, billed, rates))
 
@@ -149,6 +153,7 @@ def _disk_line(provider: str, billed: int, disk_gib: int, rates: Rates) -> CostL
         usd=rate.usd * disk_gib * billed / (MONTH_HOURS * HOUR_SECONDS),
         source=rate.source,
         observed_at=rate.observed_at,
+        verified=rate.verified,
     )
 
 
@@ -162,6 +167,7 @@ def _address_line(offer: Offer, billed: int, rates: Rates) -> CostLine:
         usd=rate.usd * billed / HOUR_SECONDS,
         source=rate.source,
         observed_at=rate.observed_at,
+        verified=rate.verified,
     )
 
 
@@ -179,6 +185,7 @@ def refund_lines(offer: Offer, seconds: float, rates: Rates) -> tuple[CostLine, 
         usd=-(offer.usd_per_hour * billed / HOUR_SECONDS),
         source=rule.source,
         observed_at=offer.observed_at,
+        verified=rule.verified,
     )
     return (line,)
 

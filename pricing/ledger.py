@@ -75,7 +75,7 @@ class LeaseInterval:
 def ledger_entry(
     offer: Offer, interval: LeaseInterval, disk_gib: int, rates: Rates, *, estimate_usd: Decimal | None = None
 ) -> LedgerEntry:
-    """The entry of one closed lease. Raises UnknownRateError, ValueError."""
+    """The entry of one closed lease. Raises UnknownRate, ValueError."""
     lines = cost_lines(offer, interval.seconds, disk_gib, rates)
     if interval.ended_by is EndedBy.PROVIDER:
         lines += refund_lines(offer, interval.seconds, rates)
