@@ -26,7 +26,7 @@ from remote.dataset.values import DatasetError
 ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 RATIO = 100
 """Pictures hardly shrink; an archive that grows a hundredfold is made to fill a disk."""
-RATIO_FREE_BYTES = 256 << 20
+RATIO_FREE_BYTES = 64 << 20
 """Below this the ratio says nothing: a few labels may well shrink a thousandfold."""
 RESERVE_BYTES = 256 << 20
 """Left free on the disk."""
@@ -154,13 +154,13 @@ def _unpack(archive: Path, folder: Path) -> int:
             if item.member.link is None:
                 _write(item, folder / item.member.name, limits)
             files[item.member.name] = item.member
-    for member in files.values():
-        if member.link is not None:
-            source = _target_of(archive, member, files)
-            limits.take(member, source.size)
-            copy = folder / member.name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(folder / source.name, copy)
+        for member in files.values():
+            if member.link is not None:
+                source = _target_of(archive, member, files)
+                limits.take(member, source.size)
+                copy = folder / member.name
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(folder / source.name, copy)
     return len(files)
 
 
