@@ -64,7 +64,7 @@ class TaskState(str, Enum):
 
 @dataclass(frozen=True)
 class StorageSpec:
-    """Where results go and data comes from: an object-storage prefix, reached with the machine's role or a 0600 file."""
+    """Where results go and data comes from: an object-storage prefix, reached by role or by a 0600 file."""
 
     url: str
     """`s3://bucket/prefix`, no slash at the end; everything of the run lies under `url/RUN_ID/`."""
@@ -123,6 +123,8 @@ class AgentJob:
     """No step for max(this, 20 median steps) is a stall."""
     resume: bool = True
     """Look for checkpoints of this run in the storage before training."""
+    beat_seconds: float = 1.0
+    """Between two writes of the status, and two looks for reasons to stop."""
     gpus: int = 0
     """How many GPUs `nvidia-smi -L` must list before anything is staged; 0: none are looked for."""
     disk_gib: float = 0.0
@@ -214,7 +216,7 @@ class StopCommand:
 
 @dataclass(frozen=True)
 class TransferOutcome:
-    """What the transfer program leaves behind, renewed while it works: `transfer/stage.json` and `transfer/sync.json`."""
+    """What the transfer program renews while it works: `transfer/stage.json` and `transfer/sync.json`."""
 
     ok: bool
     message: str = ""

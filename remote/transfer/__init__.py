@@ -1,0 +1,1 @@
+"""The program on the machine that talks to object storage. See remote/README.md."""

