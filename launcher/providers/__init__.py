@@ -1,0 +1,1 @@
+"""Clouds behind one port."""

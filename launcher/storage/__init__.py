@@ -1,0 +1,1 @@
+"""Object storage behind a port of four calls."""

@@ -1,0 +1,5 @@
+"""`python -m launcher` is `gpucost`."""
+
+from launcher.cli import main
+
+main()

@@ -1,0 +1,340 @@
+"""The use cases, each read as a paragraph: estimate, train, resume, stop, status, logs, report. Renders nothing."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from launcher import localdata, wiring
+from launcher.clock import Clock
+from launcher.drive import drive
+from launcher.errors import BadInput, ProviderError, StopUnconfirmed
+from launcher.home import Home
+from launcher.interrupts import Interrupts
+from launcher.jobspec import JobSpec, parse
+from launcher.journal import Journal, replay
+from launcher.limits import owed_usd
+from launcher.localdata import DataFacts
+from launcher.planning import first_plan, next_plan, no_plan, selection, workload
+from launcher.providers.interface import RefusedError, UnreachableError
+from launcher.report import Happened, Note, Reporter
+from launcher.run import Cancelled, Outcome, Reopened, Run, RunOpened, State, advance, opened
+from launcher.ssh import SshError
+from launcher.storage.interface import ObjectStore
+from pricing.planner import NoOfferFits, Plan
+from pricing.sources.tables import load_rates
+from remote.dataset import Dataset
+from remote.protocol import AgentStatus
+
+SANDBOX_BATCH = 16
+"""Where `batch: auto` would go by the memory of a GPU that the embedded cloud does not have."""
+STOP_LIMIT_SECONDS = 180
+BUILTIN = "builtin:"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every use case needs."""
+
+    home: Home
+    clock: Clock
+    report: Reporter
+    work_dir: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A job that could start now."""
+
+    job: JobSpec
+    cloud_name: str
+    cloud: wiring.Cloud
+    data: DataFacts
+    plan: Plan
+    notes: tuple[str, ...]
+
+
+def with_builtin_data(job: JobSpec, context: Context) -> JobSpec:
+    """The job with `builtin:digits` replaced by a folder, made on first use. Raises BadInput."""
+    if not job.data.startswith(BUILTIN):
+        return job
+    if job.data != f"{BUILTIN}digits":
+        raise BadInput(f"there is no built-in data set {job.data!r}", hint=f"the only one is {BUILTIN}digits")
+    folder = context.home.root / "datasets" / "digits"
+    if not folder.exists():
+        context.report(Note(f"making the quickstart's pictures in {folder}"))
+        _make_digits(folder)
+    return job.model_copy(update={"data": str(folder)})
+
+
+def _make_digits(folder: Path) -> None:
+    try:
+        from remote.dataset.digits import make_digits
+
+        make_digits(folder)
+    except ImportError as error:
+        raise BadInput(f"the quickstart needs {error.name}", hint="pip install 'gpucost[sandbox,train]'") from error
+
+
+def cloud_of(job: JobSpec) -> str:
+    """The one cloud a job runs on. Raises BadInput for several, or one without a provider."""
+    named = [cloud for cloud in job.clouds if cloud in {*wiring.PROVISIONABLE, "sandbox"}]
+    if job.clouds and not named:
+        raise BadInput(
+            f"no machine can be started on {job.clouds[0]!r} yet",
+            hint="`gpucost estimate` ranks it; train on aws or sandbox",
+        )
+    return named[0] if named else wiring.PROVISIONABLE[0]
+
+
+def estimate(job: JobSpec, context: Context) -> tuple[Plan, tuple[str, ...]]:
+    """Rank everything on sale for a job. Raises BadInput and NoPlan; nothing is contacted but the user's own data."""
+    if cloud_of(job) == "sandbox" and "sandbox" in job.clouds:
+        prepared = prepare(job, context)
+        return prepared.plan, prepared.notes
+    data, notes = _data_facts(job, None)
+    return first_plan(job, data, wiring.estimate_catalog(), context.clock.now()), notes
+
+
+def prepare(job: JobSpec, context: Context) -> Prepared:
+    """Check the data, reach the cloud and the storage, make the plan. Nothing is launched or uploaded."""
+    cloud_name = cloud_of(job)
+    if cloud_name == "sandbox" and job.batch == "auto":
+        job = job.model_copy(update={"batch": SANDBOX_BATCH})
+    if job.is_local:
+        data, notes = _data_facts(job, None)
+    try:
+        cloud = wiring.connect(job, cloud_name, context.home)
+    except (RefusedError, UnreachableError) as error:
+        raise _provider_error(error) from error
+    cloud.store.list("data/")  # a bucket that cannot be reached is found out before anything else
+    if not job.is_local:
+        data, notes = _data_facts(job, cloud.store_for(job.data))
+    plan = first_plan(job, data, cloud.catalog(job), context.clock.now())
+    return Prepared(job, cloud_name, cloud, data, plan, notes)
+
+
+def _provider_error(error: RefusedError | UnreachableError) -> ProviderError:
+    hint = error.hint if isinstance(error, RefusedError) else "check the network, then try again"
+    return ProviderError(str(error), hint=hint)
+
+
+def _data_facts(job: JobSpec, store: ObjectStore | None) -> tuple[DataFacts, tuple[str, ...]]:
+    if job.is_local:
+        with localdata.opened(job.data) as dataset:
+            return localdata.facts(dataset), _data_notes(dataset)
+    if job.images is None:
+        raise BadInput(
+            f"the pictures in {job.data} are not counted", hint="say how many there are: `images: 5000` in the job file"
+        )
+    size = 0
+    if store is not None:
+        size = sum(found.size for found in store.list(""))
+        if size == 0:
+            raise BadInput(
+                f"there is nothing at {job.data}", hint="correct `data`: an archive, or a prefix ending in /"
+            )
+    validation = max(1, job.images // 5)
+    return DataFacts(job.images, validation, size), (f"assumed: {validation} pictures for validation",)
+
+
+def _data_notes(dataset: Dataset) -> tuple[str, ...]:
+    from remote.dataset import brief, summary
+
+    return (*summary(dataset).lines(), *brief(dataset.notes))
+
+
+def open_run(prepared: Prepared, context: Context) -> Run:
+    """Write the first record of a new run; nothing is launched by it."""
+    now = context.clock.now()
+    job = prepared.job
+    run_id = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}-{job.name}"
+    record = RunOpened(
+        at=now,
+        run_id=run_id,
+        name=job.name,
+        cloud=prepared.cloud_name,
+        job=job.model_dump(mode="json") | {"data": _absolute(job)},
+        workload=workload(job, prepared.data),
+        budget_usd=job.budget,
+        ends_by=None if job.deadline is None else now + timedelta(seconds=job.deadline),
+        storage_url=prepared.cloud.store.url,
+        data_url=None if job.is_local else job.data,
+        results_dir=str(context.work_dir / "runs" / job.name),
+        selection=selection(prepared.plan.chosen, job),
+    )
+    context.home.run(run_id).journal.append(record)
+    run = opened(record)
+    context.report(Happened(record, run))
+    return run
+
+
+def _absolute(job: JobSpec) -> str:
+    return str(Path(job.data).expanduser().absolute()) if job.is_local else job.data
+
+
+def unfinished(job: JobSpec, context: Context) -> str | None:
+    """The newest run of the same name that is not settled. Raises BadInput where it is another job, or is being driven."""
+    for run_id in reversed(context.home.run_ids()):
+        run = load_run(run_id, context)
+        if run.opened.name != job.name:
+            continue
+        if run.state is State.SETTLED:
+            return None
+        pid = context.home.run(run_id).journal.writer()
+        if pid is not None:
+            raise BadInput(
+                f"a run called {job.name!r} is going on (process {pid})",
+                hint=f"watch it with `gpucost status {run_id}`, or give this job another name",
+            )
+        mine = job.model_dump(mode="json") | {"data": _absolute(job)}
+        changed = sorted(key for key, value in run.opened.job.items() if mine.get(key) != value and key != "batch")
+        if changed:
+            raise BadInput(
+                f"an unfinished run called {job.name!r} differs from this job in {', '.join(changed)}",
+                hint=f"`gpucost resume {run_id}` or `gpucost stop {run_id}` first, or choose another name",
+            )
+        return run_id
+    return None
+
+
+def load_run(run_id: str, context: Context) -> Run:
+    """Fold a run's journal. Raises BadInput."""
+    journal = context.home.run(run_id).journal
+    return replay(journal.events(), str(journal.path))
+
+
+def go_on(run_id: str, context: Context, *, cloud: wiring.Cloud | None = None) -> Run:
+    """Drive a run to its end from wherever its journal says it is. Raises JournalBusy, ProviderError, StopUnconfirmed."""
+    journal = context.home.run(run_id).journal
+    interrupts = Interrupts()
+    with journal.writing(), interrupts.installed():
+        run = replay(journal.events(), str(journal.path))
+        services = _connected(run, context, cloud).services(
+            run, context.home, clock=context.clock, report=context.report, interrupts=interrupts
+        )
+        try:
+            return drive(run, journal, services)
+        finally:
+            services.hang_up()
+
+
+def _connected(run: Run, context: Context, cloud: wiring.Cloud | None) -> wiring.Cloud:
+    if cloud is not None:
+        return cloud
+    job = parse(run.opened.job, {}, run.run_id)
+    try:
+        return wiring.connect(job, run.opened.cloud, context.home)
+    except (RefusedError, UnreachableError) as error:
+        raise _provider_error(error) from error
+
+
+def resume(run_id: str, context: Context, *, budget: Decimal | None, deadline: float | None) -> Run:
+    """Go on with a run: one that lost its launcher, or a settled one from its checkpoints. Raises BadInput, NoPlan, ..."""
+    run = load_run(run_id, context)
+    if run.state is not State.SETTLED:
+        return go_on(run_id, context)
+    if run.outcome is Outcome.DONE:
+        raise BadInput(f"run {run_id} is done", hint=f"its results are in {run.opened.results_dir}")
+    cloud = _connected(run, context, None)
+    journal = context.home.run(run_id).journal
+    with journal.writing():
+        journal.append(_reopen(run, cloud, context, budget, deadline))
+    return go_on(run_id, context, cloud=cloud)
+
+
+def _reopen(
+    run: Run, cloud: wiring.Cloud, context: Context, budget: Decimal | None, deadline: float | None
+) -> Reopened:
+    now = context.clock.now()
+    job = parse(run.opened.job, {}, run.run_id)
+    ends_by = run.ends_by if run.ends_by is not None and run.ends_by > now else None
+    if deadline is not None:
+        ends_by = now + timedelta(seconds=deadline)
+    placeholder = Reopened(at=now, budget_usd=budget or run.budget_usd, ends_by=ends_by, selection=run.selection)
+    planned = advance(run, placeholder)
+    try:
+        chosen = next_plan(planned, job, cloud.catalog(job), now)
+    except NoOfferFits as error:
+        raise no_plan(error) from error
+    return Reopened(at=now, budget_usd=placeholder.budget_usd, ends_by=ends_by, selection=chosen)
+
+
+def stop(run_id: str, context: Context) -> Run:
+    """End a run: through the launcher that drives it, else from here. Returns the settled run. Raises StopUnconfirmed."""
+    journal = context.home.run(run_id).journal
+    pid = journal.writer()
+    if pid is not None and pid > 0:
+        os.kill(pid, signal.SIGINT)
+        return _await_settled(run_id, journal, context)
+    run = load_run(run_id, context)
+    if run.state not in {State.SETTLED, State.STOPPING}:
+        with journal.writing():
+            journal.append(Cancelled(at=context.clock.now(), message="stopped with `gpucost stop`"))
+    return run if run.state is State.SETTLED else go_on(run_id, context)
+
+
+def _await_settled(run_id: str, journal: Journal, context: Context) -> Run:
+    give_up = context.clock.monotonic() + STOP_LIMIT_SECONDS
+    while context.clock.monotonic() < give_up:
+        run = load_run(run_id, context)
+        if run.state is State.SETTLED:
+            return run
+        if journal.writer() is None:
+            return go_on(run_id, context)
+        context.clock.sleep(0.3)
+    raise StopUnconfirmed(
+        f"THE LAUNCHER OF {run_id} HAS NOT CONFIRMED THE STOP IN {STOP_LIMIT_SECONDS} s",
+        hint=f"end it (`kill -9 {journal.writer()}`), then run `gpucost stop {run_id}` again",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is known of a run."""
+
+    run: Run
+    status: AgentStatus | None
+    usd: Decimal
+    driven_by: int | None
+
+
+def look(run_id: str, context: Context) -> Look:
+    """A run from local state alone, so that it takes no time; raises BadInput."""
+    run = load_run(run_id, context)
+    folder = context.home.run(run_id)
+    usd = owed_usd(run, context.clock.now(), load_rates())
+    return Look(run, folder.last_status(), usd, folder.journal.writer())
+
+
+def log_text(run_id: str, task: str | None, context: Context) -> str:
+    """The end of a training's log: from the machine while it lives, else from the results. Raises BadInput."""
+    run = load_run(run_id, context)
+    names = [training.name for training in parse(run.opened.job, {}, run_id).trainings()]
+    if task is not None and task not in names:
+        raise BadInput(f"run {run_id} has no training {task!r}", hint=f"it has {', '.join(names)}")
+    name = task or names[0]
+    if run.lease is not None and run.lease.address is not None:
+        services = _connected(run, context, None).services(
+            run, context.home, clock=context.clock, report=context.report, interrupts=Interrupts()
+        )
+        try:
+            return services.machine(run).log_tail(name)
+        except SshError as error:
+            raise BadInput(f"the machine does not answer: {error}", hint="try again in a moment") from error
+        finally:
+            services.hang_up()
+    kept = Path(run.opened.results_dir) / (name if len(names) > 1 else "") / "train.log"
+    if not kept.exists():
+        raise BadInput(f"run {run_id} has no log yet", hint=f"results will be in {run.opened.results_dir}")
+    return kept.read_text(encoding="utf-8", errors="replace")
+
+
+def all_runs(context: Context) -> list[Run]:
+    """Every run known here, oldest first."""
+    return [load_run(run_id, context) for run_id in context.home.run_ids()]

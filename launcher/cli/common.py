@@ -1,0 +1,101 @@
+"""What commands share: the context, options for the job file, JSON output."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from launcher.clock import SystemClock
+from launcher.home import Home, find_home
+
+if TYPE_CHECKING:
+    from launcher.app import Context
+
+JSON_SCHEMA = 1
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def make_context(*, quiet: bool = False) -> Context:
+    """The state directory, the clock and a live view on stderr (none with `quiet`)."""
+    from launcher.app import Context
+    from launcher.live import LiveView
+
+    home = find_home(os.environ)
+    _log_to(home)
+    clock = SystemClock()
+    view = LiveView(sys.stderr, clock)
+    return Context(home, clock, (lambda _update: None) if quiet else view, Path.cwd())
+
+
+def _log_to(home: Home) -> None:
+    """Warnings and tracebacks go to a file of the state directory: what a user sees is rendered, never logged."""
+    logging.basicConfig(
+        filename=home.root / "gpucost.log",
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+
+
+def print_json(kind: str, body: dict[str, object]) -> None:
+    """One JSON document on stdout; its layout is a contract, numbered by `schema`."""
+    click.echo(json.dumps({"schema": JSON_SCHEMA, "kind": kind, **body}, indent=2, default=_plain))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Decimal):
+        return str(value)
+    return str(value)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+
+_JOB_OPTIONS = (
+    click.option(
+        "--cloud",
+        "clouds",
+        multiple=True,
+        help="Cloud to use (repeatable): aws, sandbox; estimate: gcp, azure, alibaba too.",
+    ),
+    click.option("--budget", help="Hard cap in USD for the whole run: 50, $50."),
+    click.option("--deadline", help="The machine is gone by then: 12h, 90m."),
+    click.option("--gpu", "gpus", multiple=True, help="Exact GPU name (repeatable)."),
+    click.option("--region", "regions", multiple=True, help="Region (repeatable)."),
+    click.option("--market", help="spot, on-demand or any."),
+    click.option("--model", help="yolov9-t, -s, -m, -c or -e."),
+    click.option("--epochs", type=int, help="Epochs of each training."),
+    click.option("--image-size", type=int, help="Pixels, a multiple of 32."),
+    click.option("--batch", help="Pictures of one step, or auto."),
+    click.option("--seed", type=int),
+    click.option("--data", help="Local folder or archive, or s3:// URL."),
+    click.option("--output", help="s3://bucket/prefix for checkpoints and results."),
+    click.option("--name", help="Name of the run and of its results folder."),
+)
+
+
+def job_options(command: Command) -> Command:
+    """The flags that override a job file."""
+    for option in reversed(_JOB_OPTIONS):
+        command = option(command)
+    return command
+
+
+def overrides(flags: dict[str, object]) -> dict[str, object]:
+    """The flags that were given, under their keys in the job file."""
+    given = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in flags.items()
+        if value not in (None, ())
+    }
+    batch = given.get("batch")
+    if isinstance(batch, str) and batch.isdigit():
+        given["batch"] = int(batch)
+    return given

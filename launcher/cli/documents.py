@@ -1,0 +1,76 @@
+"""The JSON documents of `--json`: plain values whose layout is a contract."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from launcher.run import Run
+from pricing.ledger import LedgerEntry
+from pricing.planner import Plan, PlanOption
+
+
+def plan_document(plan: Plan, rows: int) -> dict[str, object]:
+    """A plan: the chosen option, the ranked ones, and every rejection with its reason."""
+    return {
+        "chosen": option_document(plan.chosen),
+        "ranked": [option_document(option) for option in plan.ranked[:rows]],
+        "ranked_total": len(plan.ranked),
+        "rejected": [
+            {"offer": r.offer.key, "constraint": r.constraint.value, "reason": r.reason} for r in plan.rejections
+        ],
+        "notes": list(plan.notes),
+    }
+
+
+def option_document(option: PlanOption) -> dict[str, object]:
+    """One way to run, with every term of its cost."""
+    return {
+        "offer": option.offer.key,
+        "gpu": option.offer.instance.gpu,
+        "gpu_count": option.offer.instance.gpu_count,
+        "instance_type": option.offer.instance.name,
+        "market": option.offer.capacity_type.value,
+        "provider": option.offer.provider,
+        "region": option.offer.region,
+        "zone": option.offer.zone,
+        "usd_per_hour": option.offer.usd_per_hour,
+        "price_source": option.offer.source,
+        "price_observed_at": option.offer.observed_at,
+        "images_per_second": option.throughput.images_per_second,
+        "throughput_basis": option.throughput.basis.value,
+        "seconds": option.seconds,
+        "seconds_low": option.seconds_low,
+        "seconds_high": option.seconds_high,
+        "usd": option.usd,
+        "usd_low": option.usd_low,
+        "usd_high": option.usd_high,
+        "batch": option.batch,
+        "lines": [asdict(line) for line in option.lines],
+    }
+
+
+def run_document(run: Run) -> dict[str, object]:
+    """A run: where it is, why it ended, what it cost."""
+    return {
+        "run_id": run.run_id,
+        "name": run.opened.name,
+        "cloud": run.opened.cloud,
+        "state": run.state.value,
+        "outcome": run.outcome.value if run.outcome else None,
+        "message": run.message,
+        "trainer_exit_code": run.exit_code,
+        "machines": run.attempt,
+        "preemptions": run.preemptions,
+        "usd": run.spent_usd,
+        "budget_usd": run.budget_usd,
+        "estimate_usd": run.opened.selection.estimate.usd,
+        "results_dir": run.opened.results_dir,
+        "storage_url": f"{run.opened.storage_url}/{run.run_id}",
+        "checkpoints": [asdict(checkpoint) for checkpoint in run.checkpoints],
+        "leases": [entry_document(entry) for entry in run.entries],
+    }
+
+
+def entry_document(entry: LedgerEntry) -> dict[str, object]:
+    """One line of the ledger with its cost lines."""
+    return asdict(entry)

@@ -1,0 +1,87 @@
+"""Commands that begin with a job file: init, estimate, train."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from launcher.cli.common import job_options, json_option, make_context, overrides, print_json
+from launcher.errors import BadInput, ExitCode
+
+
+@click.command("init")
+@click.argument("path", type=click.Path(path_type=Path), default=Path("job.yaml"))
+@click.option("--force", is_flag=True, help="Overwrite the file.")
+def init_command(path: Path, *, force: bool) -> None:
+    """Write a commented job file to PATH (job.yaml)."""
+    from launcher.templating import template_text
+
+    if path.exists() and not force:
+        raise BadInput(f"{path} is already there", hint="choose another name, or overwrite it with --force")
+    try:
+        path.write_text(template_text("job.yaml"), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}", hint="choose a folder that exists") from error
+    click.echo(f"wrote {path}; edit it, then: gpucost estimate {path}")
+
+
+@click.command("estimate")
+@click.argument("job_file", type=click.Path(path_type=Path))
+@job_options
+@click.option("--rows", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Offers to list.")
+@json_option
+def estimate_command(job_file: Path, rows: int, *, as_json: bool, **flags: object) -> None:
+    """Rank the offers for JOB_FILE by cost and time. Nothing is started and no account is needed."""
+    from launcher import app, jobspec, render
+    from launcher.cli.documents import plan_document
+
+    context = make_context()
+    job = app.with_builtin_data(jobspec.load(job_file, overrides(flags)), context)
+    plan, notes = app.estimate(job, context)
+    if as_json:
+        print_json("estimate", plan_document(plan, rows))
+        return
+    for note in notes:
+        click.echo(f"data:   {note}", err=True)
+    click.echo(render.show_plan(plan, rows=rows))
+    click.echo(f"cap:    {render.show_cap(job.budget, job.deadline)}")
+
+
+@click.command("train")
+@click.argument("job_file", type=click.Path(path_type=Path))
+@job_options
+@click.option("--yes", is_flag=True, help="Do not ask before spending.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+@json_option
+def train_command(job_file: Path, *, yes: bool, dry_run: bool, as_json: bool, **flags: object) -> int:
+    """Train JOB_FILE on the best machine, within the budget, and leave nothing running."""
+    from launcher import app, jobspec, render
+    from launcher.cli.documents import plan_document
+    from launcher.cli.outcome import finish
+
+    context = make_context()
+    job = app.with_builtin_data(jobspec.load(job_file, overrides(flags)), context)
+    going_on = app.unfinished(job, context)
+    if going_on is not None and not dry_run:
+        click.echo(f"going on with the unfinished run {going_on}", err=True)
+        return finish(app.go_on(going_on, context), as_json=as_json)
+    prepared = app.prepare(job, context)
+    try:
+        for note in prepared.notes:
+            click.echo(f"data:   {note}", err=True)
+        if dry_run and as_json:
+            print_json("plan", plan_document(prepared.plan, 10))
+            return ExitCode.DONE
+        click.echo(render.show_plan(prepared.plan), err=as_json)
+        click.echo(f"cap:    {render.show_cap(job.budget, job.deadline)}", err=as_json)
+        if dry_run:
+            return ExitCode.DONE
+        if not yes and sys.stdin.isatty() and not click.confirm("start?", err=True):
+            click.echo("nothing was started", err=True)
+            return ExitCode.DONE
+        run = app.open_run(prepared, context)
+        return finish(app.go_on(run.run_id, context, cloud=prepared.cloud), as_json=as_json)
+    finally:
+        prepared.cloud.close()

@@ -1,0 +1,30 @@
+"""How a command ends that drove a run: receipt, results, next action, exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from launcher import render
+from launcher.cli.common import print_json
+from launcher.cli.documents import run_document
+from launcher.recovery import EXIT_CODES
+from launcher.run import Outcome, Run
+
+
+def finish(run: Run, *, as_json: bool) -> int:
+    """Print how a settled run ended; its exit code."""
+    assert run.outcome is not None  # noqa: S101 - only settled runs come here
+    if as_json:
+        print_json("run", run_document(run))
+    else:
+        click.echo(render.show_receipt(run))
+        results = Path(run.opened.results_dir)
+        if results.is_dir():
+            click.echo(f"results: {results}")
+    if run.outcome is not Outcome.DONE:
+        code = f" (the trainer's code: {run.exit_code})" if run.exit_code is not None else ""
+        click.secho(f"error: the run ended as {run.outcome}: {run.message}{code}", err=True, fg="red")
+        click.echo(f"  try: gpucost resume {run.run_id}", err=True)
+    return int(EXIT_CODES[run.outcome])

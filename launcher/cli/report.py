@@ -1,0 +1,41 @@
+"""The report command: what the runs really cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from launcher.cli.common import make_context, print_json
+from launcher.errors import BadInput
+
+
+@click.command("report")
+@click.argument("run", required=False)
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout.")
+@click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Same as --format csv --output FILE.")
+@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
+def report_command(run: str | None, form: str, output: Path | None, csv_file: Path | None, *, as_json: bool) -> None:
+    """One row for each machine that was paid for (of RUN alone, if named), folded from the journals."""
+    from launcher import accounts, app
+    from launcher.cli.documents import entry_document
+
+    context = make_context()
+    runs = app.all_runs(context) if run is None else [app.load_run(context.home.find(run), context)]
+    if csv_file is not None:
+        form, output = "csv", csv_file
+    if as_json or form == "json":
+        entries: list[object] = [entry_document(entry) for found in runs for entry in found.entries]
+        print_json("report", {"leases": entries, "usd": accounts.total_usd(runs)})
+        return
+    text = accounts.csv_text(runs) if form == "csv" else accounts.table_text(runs)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        accounts.write_whole(output, text)
+    except OSError as error:
+        raise BadInput(f"{output} cannot be written: {error.strerror}", hint="choose a folder that exists") from error
+    rows = sum(len(found.entries) for found in runs)
+    click.echo(f"wrote {rows} {'row' if rows == 1 else 'rows'} to {output}", err=True)

@@ -1,0 +1,92 @@
+"""Commands about runs that exist: status, ls, logs, stop, resume."""
+
+from __future__ import annotations
+
+import click
+
+from launcher.cli.common import json_option, make_context, print_json
+
+_run_argument = click.argument("run", required=False)
+
+
+@click.command("ls")
+@json_option
+def ls_command(*, as_json: bool) -> None:
+    """List the runs that this machine knows, the newest last."""
+    from launcher import app, render
+    from launcher.cli.documents import run_document
+
+    runs = app.all_runs(make_context())
+    if as_json:
+        print_json("runs", {"runs": [run_document(run) for run in runs]})
+    elif runs:
+        click.echo(render.show_runs(runs))
+    else:
+        click.echo("no run yet; start one: gpucost train job.yaml", err=True)
+
+
+@click.command("status")
+@_run_argument
+@json_option
+def status_command(run: str | None, *, as_json: bool) -> None:
+    """Show RUN (an id, a name; the newest if left out) from what this machine knows."""
+    from launcher import app, render
+    from launcher.cli.documents import run_document
+
+    context = make_context()
+    run_id = context.home.find(run)
+    found = app.look(run_id, context)
+    if as_json:
+        print_json("status", {**run_document(found.run), "usd_now": found.usd, "driven_by": found.driven_by})
+        return
+    click.echo(
+        render.show_status(found.run, found.status, now=context.clock.now(), usd=found.usd, driven_by=found.driven_by)
+    )
+
+
+@click.command("logs")
+@_run_argument
+@click.option("--task", help="Which training, where a run has several.")
+def logs_command(run: str | None, task: str | None) -> None:
+    """Show the end of RUN's training log: from its machine while it lives, else from the results."""
+    from launcher import app
+
+    context = make_context()
+    click.echo(app.log_text(context.home.find(run), task, context), nl=False)
+
+
+@click.command("stop")
+@_run_argument
+@json_option
+def stop_command(run: str | None, *, as_json: bool) -> None:
+    """End RUN: save a checkpoint, sync, terminate the machine, confirm that it is gone."""
+    from launcher import app, render
+    from launcher.cli.documents import run_document
+
+    context = make_context()
+    settled = app.stop(context.home.find(run), context)
+    if as_json:
+        print_json("run", run_document(settled))
+    else:
+        click.echo(render.show_receipt(settled))
+
+
+@click.command("resume")
+@_run_argument
+@click.option("--budget", help="New cap in USD for the whole run, what is spent already included.")
+@click.option("--deadline", help="New deadline from now: 12h, 90m.")
+@json_option
+def resume_command(run: str | None, budget: str | None, deadline: str | None, *, as_json: bool) -> int:
+    """Go on with RUN: one whose launcher died, or one that ended before it was done."""
+    from launcher import app
+    from launcher.cli.outcome import finish
+    from launcher.errors import BadInput
+    from launcher.units import parse_duration, parse_usd
+
+    context = make_context()
+    try:
+        usd = None if budget is None else parse_usd(budget)
+        seconds = None if deadline is None else parse_duration(deadline)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    return finish(app.resume(context.home.find(run), context, budget=usd, deadline=seconds), as_json=as_json)

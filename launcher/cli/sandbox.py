@@ -1,0 +1,75 @@
+"""Commands for the embedded cloud."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from launcher.cli.common import json_option, make_context, print_json
+from launcher.errors import BadInput
+from launcher.units import show_duration
+
+
+@click.group("sandbox")
+def sandbox_command() -> None:
+    """The embedded cloud on this machine: real SSH, real S3, real billing arithmetic, no account."""
+
+
+@sandbox_command.command("up")
+@json_option
+def up_command(*, as_json: bool) -> None:
+    """Start it, or say where it is."""
+    from launcher import sandbox
+
+    info = sandbox.up(make_context().home.root)
+    if as_json:
+        print_json("sandbox", {"ec2_endpoint": info.ec2_endpoint, "s3_endpoint": info.s3_endpoint, "pid": info.pid})
+        return
+    click.echo(f"EC2 {info.ec2_endpoint}  S3 {info.s3_endpoint}  process {info.pid}")
+    click.echo(f"keys: AWS_SHARED_CREDENTIALS_FILE={info.credentials_file}")
+
+
+@sandbox_command.command("down")
+def down_command() -> None:
+    """End it with all its machines and the contents of its bucket."""
+    from launcher import sandbox
+
+    sandbox.down(make_context().home.root)
+    click.echo("the embedded cloud is down: no process, port or folder is left")
+
+
+@sandbox_command.command("status")
+@json_option
+def status_command(*, as_json: bool) -> None:
+    """What runs in it."""
+    from launcher import sandbox
+
+    found = sandbox.status(make_context().home.root)
+    if as_json:
+        instances = [] if found is None else [asdict(instance) for instance in found.instances]
+        print_json("sandbox", {"running": found is not None, "instances": instances})
+        return
+    if found is None:
+        click.echo("not running; `gpucost sandbox up` starts it")
+        return
+    click.echo(f"EC2 {found.info.ec2_endpoint}  S3 {found.info.s3_endpoint}  process {found.info.pid}")
+    click.echo(f"instances run as {found.runs_as} ({found.reason}); idle for {show_duration(found.idle_seconds)}")
+    for instance in found.instances:
+        click.echo(
+            f"  {instance.instance_id}  {instance.instance_type}  {instance.market}  {instance.zone}  {instance.state}"
+            f"  {instance.address or ''}"
+        )
+
+
+@sandbox_command.command("interrupt")
+@click.argument("instance_id", required=False)
+@click.option("--notice", default=120.0, show_default=True, help="Seconds between the notice and the end.")
+def interrupt_command(instance_id: str | None, notice: float) -> None:
+    """Take a spot machine back, as a cloud would: notice first, then the end. All of them, if none is named."""
+    from launcher import sandbox
+
+    taken = sandbox.interrupt(make_context().home.root, instance_id, notice)
+    if not taken:
+        raise BadInput("there is no spot machine to interrupt", hint="`gpucost sandbox status` lists them")
+    click.echo(f"notice given to {', '.join(taken)}: the end comes in {notice:g} s")

@@ -1,0 +1,83 @@
+"""What differs from cloud to cloud, as facts: image, user, limits. No SDK is loaded here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CloudFacts:
+    """How machines of one cloud are reached and how patient to be with them."""
+
+    name: str
+    image_parameter: str
+    """SSM name of the machine image."""
+    user: str
+    python: str
+    """Interpreter of the training environment, below the machine's root."""
+    ssh_port: int
+    metadata_base: str
+    """Base URL of the metadata service, unless the machine's environment names another."""
+    poweroff: tuple[str, ...]
+    boot_limit_seconds: float
+    """From the launch to a login; then the machine is given up."""
+    visible_after_seconds: float
+    """A machine just made may be missing from the provider's answers for so long."""
+    drain_seconds: float
+    """How long a stop waits for the agent's last checkpoint and upload."""
+    stop_limit_seconds: float
+    """How long `terminate` is repeated before the stop is reported as unconfirmed."""
+    save_reserve_seconds: float
+    """Kept free before the deadline for the last checkpoint and upload."""
+    power_off_seconds: float
+    """From the power-off at the deadline to the end of billing, at worst."""
+    poll_seconds: float
+    linger_seconds: float
+    has_gpu: bool
+    by_hand: str
+    """The command that ends a machine without gpucost; `{region}` and `{instance_id}` are filled in."""
+
+
+AWS = CloudFacts(
+    name="aws",
+    # AWS Deep Learning AMIs, release notes and SSM names read on 2026-11-30: PyTorch at /opt/pytorch, user ubuntu.
+    image_parameter="/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.9-ubuntu-24.04/latest/ami-id",
+    user="ubuntu",
+    python="/opt/pytorch/bin/python",
+    ssh_port=22,
+    metadata_base="http://169.254.169.254",
+    poweroff=("sudo", "-n", "shutdown", "-h", "now"),
+    boot_limit_seconds=600,
+    visible_after_seconds=60,
+    drain_seconds=120,
+    stop_limit_seconds=600,
+    save_reserve_seconds=120,
+    power_off_seconds=60,
+    poll_seconds=5,
+    linger_seconds=180,
+    has_gpu=True,
+    by_hand="aws ec2 terminate-instances --region {region} --instance-ids {instance_id}",
+)
+
+
+def sandbox_facts(ssh_port: int) -> CloudFacts:
+    """The embedded cloud: AWS in everything that matters, quicker in everything that waits."""
+    return CloudFacts(
+        name="sandbox",
+        image_parameter=AWS.image_parameter,
+        user=AWS.user,
+        python=AWS.python,
+        ssh_port=ssh_port,
+        metadata_base=AWS.metadata_base,
+        poweroff=AWS.poweroff,
+        boot_limit_seconds=60,
+        visible_after_seconds=2,
+        drain_seconds=60,
+        stop_limit_seconds=30,
+        save_reserve_seconds=10,
+        power_off_seconds=5,
+        poll_seconds=0.5,
+        linger_seconds=30,
+        has_gpu=False,
+        by_hand="gpucost sandbox down",
+    )

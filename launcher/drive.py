@@ -1,0 +1,100 @@
+"""The loop: the step of the current state gives an event, the journal keeps it, the run advances.
+
+The only writer of the journal while a run is driven. A signal becomes `Cancelled` between two records; whatever a step
+raises becomes `StepFailed`, so that no error leads around the stop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from launcher.errors import ExitCode, GpucostError, StopUnconfirmed
+from launcher.interrupts import Interrupted
+from launcher.journal import Journal
+from launcher.providers.interface import RefusedError, UnreachableError
+from launcher.report import Happened
+from launcher.run import Cancelled, Event, Outcome, Run, State, StepFailed, advance
+from launcher.services import Services
+from launcher.ssh import SshError
+from launcher.steps.prepare import prepare
+from launcher.steps.provision import provision
+from launcher.steps.stage import stage
+from launcher.steps.stop import stop
+from launcher.steps.sync import sync
+from launcher.steps.train import train
+from remote.dataset import DatasetError
+
+Step = Callable[[Run, Services], Event]
+
+STEPS: Mapping[State, Step] = {
+    State.PLANNED: prepare,
+    State.PROVISIONING: provision,
+    State.STAGING: stage,
+    State.TRAINING: train,
+    State.SYNCING: sync,
+    State.STOPPING: stop,
+}
+
+_OUTCOMES = {
+    ExitCode.NO_PLAN: Outcome.REFUSED,
+    ExitCode.REFUSED: Outcome.REFUSED,
+    ExitCode.EXHAUSTED: Outcome.BUDGET,
+    ExitCode.INTERRUPTED: Outcome.CANCELLED,
+}
+
+log = logging.getLogger(__name__)
+
+
+def drive(run: Run, journal: Journal, services: Services) -> Run:
+    """Take a run to `settled`. The caller holds the journal's lock. Raises StopUnconfirmed alone."""
+    while run.state is not State.SETTLED:
+        event = _stop(run, services) if run.state is State.STOPPING else _step(run, services)
+        advanced = advance(run, event)
+        journal.append(event)
+        run = advanced
+        services.report(Happened(event, run))
+    return run
+
+
+def _step(run: Run, services: Services) -> Event:
+    try:
+        with services.interrupts.raising():
+            return STEPS[run.state](run, services)
+    except Interrupted as signal:
+        services.hang_up()
+        return Cancelled(at=services.clock.now(), message=f"interrupted ({signal})")
+    except Exception as error:
+        return _failed(error, services)
+
+
+def _stop(run: Run, services: Services) -> Event:
+    """The stop step, which no other error than its own may end."""
+    try:
+        return STEPS[State.STOPPING](run, services)
+    except (RefusedError, UnreachableError) as error:
+        where = run.lease.selection.offer.region if run.lease else "the provider"
+        message = f"THE MACHINE OF {run.run_id} IN {where} IS NOT CONFIRMED GONE: {error}"
+        hint = f"mend this, then run `gpucost stop {run.run_id}` at once"
+        raise StopUnconfirmed(message, hint=hint) from error
+
+
+def _failed(error: Exception, services: Services) -> StepFailed:
+    now = services.clock.now()
+    if isinstance(error, GpucostError):
+        outcome = _OUTCOMES.get(error.exit_code, Outcome.FAILED)
+        return StepFailed(at=now, message=str(error), hint=error.hint, outcome=outcome)
+    if isinstance(error, RefusedError):
+        return StepFailed(at=now, message=str(error), hint=error.hint, outcome=Outcome.REFUSED)
+    if isinstance(error, UnreachableError):
+        hint = "check the network, then `gpucost resume`"
+        return StepFailed(
+            at=now, message=f"the provider cannot be reached: {error}", hint=hint, outcome=Outcome.REFUSED
+        )
+    if isinstance(error, DatasetError):
+        return StepFailed(at=now, message=str(error), hint=error.hint, outcome=Outcome.FAILED)
+    if isinstance(error, SshError):
+        return StepFailed(at=now, message=str(error), hint="`gpucost resume` tries again", outcome=Outcome.FAILED)
+    log.exception("unexpected error")
+    hint = f"this is a fault in gpucost; its traceback is in {services.folder.root / 'launcher.log'}"
+    return StepFailed(at=now, message=f"{type(error).__name__}: {error}", hint=hint, outcome=Outcome.FAILED)

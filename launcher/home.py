@@ -1,0 +1,120 @@
+"""Where gpucost keeps things on the user's machine: the single owner of those names.
+
+`GPUCOST_HOME` overrides; else the XDG state directory (`XDG_STATE_HOME`, `~/.local/state`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.errors import BadInput
+from launcher.journal import Journal
+from remote import protocol
+from remote.protocol import AgentStatus, ProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The state directory."""
+
+    root: Path
+
+    @property
+    def runs(self) -> Path:
+        """One folder for each run."""
+        return self.root / "runs"
+
+    def run(self, run_id: str) -> RunFolder:
+        """The folder of one run, whether or not it exists."""
+        return RunFolder(self.runs / run_id)
+
+    def run_ids(self) -> list[str]:
+        """Ids of all runs known here, oldest first (an id begins with its time)."""
+        if not self.runs.is_dir():
+            return []
+        return sorted(path.parent.name for path in self.runs.glob("*/journal.jsonl"))
+
+    def find(self, reference: str | None) -> str:
+        """The id for what a user typed: an id, a unique beginning, a name (its newest run), or nothing (the newest).
+
+        Raises BadInput that lists what there is.
+        """
+        ids = self.run_ids()
+        if not ids:
+            raise BadInput("there is no run here yet", hint="start one: gpucost train job.yaml")
+        if reference is None:
+            return ids[-1]
+        if reference in ids:
+            return reference
+        matching = [run_id for run_id in ids if run_id.startswith(reference)] or [
+            run_id for run_id in ids if run_id.split("-", 2)[-1] == reference
+        ][-1:]
+        if len(matching) == 1:
+            return matching[0]
+        found = "several runs begin with" if matching else "no run is called"
+        raise BadInput(f"{found} {reference!r}", hint="`gpucost ls` lists them; the newest is " + ids[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Every file name of a run on the user's machine."""
+
+    root: Path
+
+    @property
+    def journal(self) -> Journal:
+        """The truth about the run."""
+        return Journal(self.root / "journal.jsonl")
+
+    @property
+    def private_key(self) -> Path:
+        """The key pair made for this run alone (0600)."""
+        return self.root / "ssh_key"
+
+    @property
+    def status(self) -> Path:
+        """The last agent status that was seen, so that `gpucost status` answers without the network."""
+        return self.root / "status.json"
+
+    def keep_status(self, status: AgentStatus) -> None:
+        """Remember what the agent said last."""
+        protocol.write(self.status, status)
+
+    def last_status(self) -> AgentStatus | None:
+        """What the agent said last, if anything that can be read."""
+        try:
+            return protocol.read(self.status, AgentStatus)
+        except (FileNotFoundError, ProtocolError):
+            return None
+
+    @property
+    def log(self) -> Path:
+        """The trainers' output as far as it was fetched."""
+        return self.root / "train.log"
+
+    @property
+    def scratch(self) -> Path:
+        """Room for archives on their way to the storage."""
+        return self.root / "scratch"
+
+
+def find_home(environment: Mapping[str, str]) -> Home:
+    """The state directory that `environment` asks for. Raises BadInput when it cannot be made."""
+    named = environment.get("GPUCOST_HOME")
+    if named:
+        root = Path(named).expanduser()
+    else:
+        state = environment.get("XDG_STATE_HOME") or "~/.local/state"
+        root = Path(state).expanduser() / "gpucost"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"the state directory {root} cannot be made: {error.strerror}", hint="set GPUCOST_HOME"
+        ) from error
+    if not os.access(root, os.W_OK):
+        raise BadInput(f"the state directory {root} cannot be written", hint="set GPUCOST_HOME to a folder that can")
+    return Home(root.resolve())

@@ -1,0 +1,60 @@
+"""SIGINT, SIGTERM and SIGHUP as an exception between two journal records.
+
+While a step runs, the first signal raises `Interrupted` in it, wherever it is: every step may be cut anywhere, since
+a `kill -9` may cut it too. While the journal is written, or a machine is being stopped, signals only count.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(BaseException):
+    """The user, or the system, asked the launcher to stop."""
+
+
+class Interrupts:
+    """Counts signals and raises the first one inside a step."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.name = ""
+        self._armed = False
+        self._taken = 0
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handle the signals until the block ends."""
+        before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Inside the block the first signal, or one that is already waiting, raises Interrupted."""
+        try:
+            self._armed = True
+            if self.count > self._taken:
+                self._raise()
+            yield
+        finally:
+            self._armed = False
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+        self.name = signal.Signals(number).name
+        if self._armed:
+            self._raise()
+
+    def _raise(self) -> None:
+        self._armed = False
+        self._taken = self.count
+        raise Interrupted(self.name)

@@ -1,0 +1,177 @@
+"""The run journal: one JSON line per event, appended and fsynced before anything else happens.
+
+Owns the file format and the lock that keeps a second launcher out. Knows nothing of what the events mean: `run.py`
+folds them. A torn last line (a crash in the middle of a write) is dropped; any other damage is an error that names the
+line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from launcher import run as events
+from launcher.errors import BadInput, GpucostError
+from launcher.run import Event, Run, RunOpened, advance, opened
+
+SCHEMA = 1
+
+EVENT_TYPES: dict[str, type[Event]] = {
+    kind.__name__: kind
+    for kind in (
+        events.RunOpened,
+        events.LaunchRequested,
+        events.InstanceCreated,
+        events.InstanceReady,
+        events.DataStaged,
+        events.CheckpointSynced,
+        events.TrainingExited,
+        events.ArtifactsSynced,
+        events.CapacityRefused,
+        events.Preempted,
+        events.StepFailed,
+        events.Cancelled,
+        events.LeaseClosed,
+        events.Replanned,
+        events.Settled,
+        events.Reopened,
+    )
+}
+
+
+class JournalBusy(GpucostError):
+    """Another process drives this run."""
+
+
+def encode(sequence: int, event: Event) -> str:
+    """One journal line, without its newline."""
+    body = TypeAdapter(type(event)).dump_python(event, mode="json")
+    return json.dumps(
+        {"schema": SCHEMA, "seq": sequence, "type": type(event).__name__, "event": body},
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
+
+
+def decode(line: str, origin: str) -> Event:
+    """Event of one line. Raises BadInput that names `origin`: damage, or a schema that this version does not read."""
+    try:
+        record: dict[str, Any] = json.loads(line)
+        schema, name, body = record["schema"], record["type"], record["event"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"{origin} is damaged: {error}", hint="restore the file from a backup; gpucost never edits it"
+        ) from error
+    if schema != SCHEMA:
+        raise BadInput(
+            f"{origin} has schema {schema}, this version reads {SCHEMA}", hint="use the gpucost that wrote it"
+        )
+    kind = EVENT_TYPES.get(name)
+    if kind is None:
+        raise BadInput(f"{origin} holds an unknown event {name!r}", hint="use the gpucost that wrote it")
+    try:
+        event: Event = TypeAdapter(kind).validate_python(body)
+    except ValidationError as error:
+        raise BadInput(
+            f"{origin} is damaged: {error.errors()[0]['msg']}", hint="use the gpucost that wrote it"
+        ) from error
+    return event
+
+
+class Journal:
+    """The events of one run, on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def events(self) -> list[Event]:
+        """All events so far, the torn last line left out. Raises BadInput for other damage."""
+        if not self.path.exists():
+            return []
+        lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
+        whole = lines[:-1]
+        return [decode(line, f"{self.path} line {number}") for number, line in enumerate(whole, 1)]
+
+    def append(self, event: Event) -> None:
+        """Write `event` and make sure that it is on disk before returning."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = not self.path.exists()
+        with self.path.open("a+b") as out:
+            sequence = _mend(out) + 1
+            out.write((encode(sequence, event) + "\n").encode())
+            out.flush()
+            os.fsync(out.fileno())
+        if fresh:
+            _sync_folder(self.path.parent)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the right to append; raises JournalBusy where another process has it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.with_suffix(".lock").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise _busy(lock.name, self.path.parent.name) from error
+            lock.seek(0)
+            lock.truncate()
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
+    def writer(self) -> int | None:
+        """Process id of the launcher that drives this run now; none: nobody does."""
+        lock_path = self.path.with_suffix(".lock")
+        if not lock_path.exists():
+            return None
+        with lock_path.open("r") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = lock.read().strip()
+                return int(text) if text.isdigit() else -1
+        return None
+
+
+def replay(history: Sequence[Event], origin: str) -> Run:
+    """Fold a history into a run. Raises BadInput where it does not begin with `RunOpened`."""
+    if not history or not isinstance(history[0], RunOpened):
+        raise BadInput(f"{origin} does not begin with a run", hint="it is not a gpucost journal, or its start was lost")
+    run = opened(history[0])
+    for event in history[1:]:
+        run = advance(run, event)
+    return run
+
+
+def _mend(out: Any) -> int:  # noqa: ANN401 - a binary file open for append and read
+    """Cut a torn last line off; how many whole lines there are."""
+    out.seek(0)
+    content: bytes = out.read()
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        out.truncate(len(whole))
+    out.seek(0, os.SEEK_END)
+    return whole.count(b"\n")
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _busy(lock_name: str, run_id: str) -> JournalBusy:
+    pid = Path(lock_name).read_text(encoding="utf-8").strip() or "unknown"
+    return JournalBusy(
+        f"run {run_id} is driven by another process (pid {pid})",
+        hint=f"watch it with `gpucost status {run_id}`, or end it with `gpucost stop {run_id}`",
+    )

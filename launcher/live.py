@@ -1,0 +1,132 @@
+"""The live view of a run: one line that is rewritten on a terminal, a line now and then elsewhere. On stderr."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TextIO
+
+from launcher.clock import Clock
+from launcher.render import show_agent
+from launcher.report import Beat, Happened, Note, Update
+from launcher.run import (
+    ArtifactsSynced,
+    Cancelled,
+    CapacityRefused,
+    CheckpointSynced,
+    DataStaged,
+    Event,
+    InstanceCreated,
+    InstanceReady,
+    LaunchRequested,
+    LeaseClosed,
+    Preempted,
+    Replanned,
+    Run,
+    RunOpened,
+    Settled,
+    StepFailed,
+    TrainingExited,
+)
+from launcher.units import show_duration, show_usd
+from remote.protocol import AgentStatus, Phase
+
+QUIET_SECONDS = 15
+"""Without a terminal: how far apart two progress lines are."""
+
+
+class LiveView:
+    """A `Reporter` for people."""
+
+    def __init__(self, out: TextIO, clock: Clock) -> None:
+        self._out = out
+        self._clock = clock
+        self._terminal = out.isatty()
+        self._open_line = False
+        self._next = 0.0
+        self._train_start: tuple[float, int] | None = None
+
+    def __call__(self, update: Update) -> None:
+        """Show an update."""
+        match update:
+            case Happened(event=event, run=run):
+                text = describe(event, run)
+                if text:
+                    self._line(f"{event.at:%H:%M:%S}  {text}")
+            case Note(text=text):
+                self._line(f"{self._clock.now():%H:%M:%S}  {text}")
+            case Beat():
+                self._beat(update)
+
+    def _beat(self, beat: Beat) -> None:
+        now = self._clock.monotonic()
+        if not self._terminal and now < self._next:
+            return
+        self._next = now + QUIET_SECONDS
+        text = f"          {show_agent(beat.status)}  {_spent(beat.usd, beat.run)}{self._eta(beat.status)}"
+        if self._terminal:
+            width = os.get_terminal_size(self._out.fileno()).columns
+            self._out.write("\r" + text[: width - 1].ljust(width - 1))
+            self._open_line = True
+        else:
+            self._out.write(text + "\n")
+        self._out.flush()
+
+    def _line(self, text: str) -> None:
+        if self._open_line:
+            self._out.write("\n")
+            self._open_line = False
+        self._out.write(text + "\n")
+        self._out.flush()
+
+    def _eta(self, status: AgentStatus) -> str:
+        """Remaining training time, from the steps seen since this view began."""
+        known = [task.progress for task in status.tasks if task.progress is not None]
+        done, steps = sum(p.step for p in known), sum(p.steps for p in known)
+        if status.phase is not Phase.TRAINING or not steps or len(known) < len(status.tasks):
+            return ""
+        if self._train_start is None or done < self._train_start[1]:
+            self._train_start = (status.at, done)
+        elapsed, advanced = status.at - self._train_start[0], done - self._train_start[1]
+        return f"  ETA {show_duration(elapsed / advanced * (steps - done))}" if advanced > 0 else ""
+
+
+def _spent(usd: Decimal, run: Run) -> str:
+    cap = f" of {show_usd(run.budget_usd)}" if run.budget_usd is not None else ""
+    return f"{show_usd(usd)}{cap}"
+
+
+def describe(event: Event, run: Run) -> str:
+    """One line about an event; empty for those that need none."""
+    maker = _WORDS.get(type(event))
+    return maker(event, run) if maker else ""
+
+
+_WORDS: dict[type[Event], Callable[..., str]] = {
+    RunOpened: lambda e, _: f"run {e.run_id}",
+    LaunchRequested: lambda e, _: (
+        f"launching {e.lease.selection.offer.instance.name} {e.lease.selection.offer.capacity_type} in "
+        f"{e.lease.selection.offer.zone or e.lease.selection.offer.region}; it will be off by {e.lease.deadline:%Y-%m-%d %H:%M:%S} UTC "
+        f"({e.lease.deadline_basis}), by its agent and by its own timer"
+    ),
+    InstanceCreated: lambda e, _: f"machine {e.instance_id}",
+    InstanceReady: lambda e, _: f"logged in at {e.address}, host key as on its console",
+    DataStaged: lambda _e, run: f"data staged ({run.data_files or '?'} pictures), training",
+    CheckpointSynced: lambda e, _: (
+        f"checkpoint of {e.checkpoint.task} is safe (epoch {e.checkpoint.epoch}, step {e.checkpoint.step})"
+    ),
+    TrainingExited: lambda e, _: f"training ended: {e.reason}{'; ' + e.message if e.message else ''}",
+    ArtifactsSynced: lambda e, _: f"{e.files} result files are in the storage",
+    CapacityRefused: lambda e, _: f"refused: {e.message}",
+    Preempted: lambda e, _: f"preempted: {e.message}",
+    StepFailed: lambda e, _: f"failed: {e.message}",
+    Cancelled: lambda e, _: f"stopping: {e.message}; saving a checkpoint (a second signal skips that)",
+    LeaseClosed: lambda e, _: (
+        "confirmed: no machine of this lease exists"
+        if e.entry is None
+        else f"confirmed gone: {e.entry.billed_seconds} s billed, {show_usd(e.entry.usd)}"
+    ),
+    Replanned: lambda e, _: f"going on with {e.selection.offer.key}",
+    Settled: lambda e, _: f"settled: {e.outcome}",
+}

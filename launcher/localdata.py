@@ -1,0 +1,52 @@
+"""The user's own data set: a folder, a data.yaml or an archive on this machine, opened and counted before anything is paid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from launcher.errors import BadInput
+from remote.dataset import Dataset, DatasetError, extract, find_root, open_dataset
+
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFacts:
+    """What planning needs to know of a data set."""
+
+    train_images: int
+    val_images: int
+    bytes: int
+
+
+@contextmanager
+def opened(data: str) -> Iterator[Dataset]:
+    """The data set at a local path; an archive is unpacked for as long as the block lasts.
+
+    Raises BadInput that names the file, and the line where there is one.
+    """
+    path = Path(data).expanduser()
+    if not path.exists():
+        raise BadInput(
+            f"there is no data at {path}", hint="correct `data` in the job file: a folder, data.yaml or archive"
+        )
+    try:
+        if path.is_file() and path.name.lower().endswith(_ARCHIVES):
+            with TemporaryDirectory(prefix="gpucost-data-") as scratch:
+                target = Path(scratch) / "data"
+                extract(path, target)
+                yield open_dataset(find_root(target))
+        else:
+            yield open_dataset(path)
+    except DatasetError as error:
+        raise BadInput(str(error), hint=error.hint) from error
+
+
+def facts(dataset: Dataset) -> DataFacts:
+    """Counts and size of a data set."""
+    size = sum(sample.image.stat().st_size for sample in (*dataset.train, *dataset.val))
+    return DataFacts(len(dataset.train), len(dataset.val), size)

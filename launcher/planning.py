@@ -1,0 +1,133 @@
+"""From a job to a plan: the job's numbers in the planner's words, and its answer in the run's. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from launcher.errors import NoPlan
+from launcher.jobspec import JobSpec, TaskOverride
+from launcher.localdata import DataFacts
+from launcher.recovery import cooled, epochs_done
+from launcher.run import Estimate, Run, Selection
+from pricing.cost import Rates
+from pricing.models import MODELS
+from pricing.offers import Market, Offer, Policy, Workload
+from pricing.phases import Overheads
+from pricing.planner import NoOfferFits, Plan, PlanOption, plan_run
+from pricing.throughput import Throughput
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Everything a plan is made from, beside the job."""
+
+    offers: tuple[Offer, ...]
+    rates: Rates
+    throughput: Throughput
+    overheads: dict[str, Overheads]
+    provisionable: tuple[str, ...] | None
+    """Providers on which a machine can be started; none: an estimate over all of them."""
+
+
+def workload(job: JobSpec, data: DataFacts, *, epochs_done: int = 0) -> Workload:
+    """The run in numbers. Several trainings count as so many of the heaviest one, which errs on the dear side."""
+    trainings = job.trainings()
+    heaviest = max(trainings, key=_weight)
+    batches = {task.batch for task in trainings}
+    batch = heaviest.batch if isinstance(heaviest.batch, int) and "auto" not in batches else None
+    return Workload(
+        variant=str(heaviest.model),
+        image_size=int(heaviest.image_size or 0),
+        batch=batch,
+        epochs=max(1, int(heaviest.epochs or 0) - epochs_done),
+        train_images=data.train_images,
+        val_images=data.val_images,
+        data_bytes=data.bytes,
+        tasks=len(trainings),
+    )
+
+
+def _weight(task: TaskOverride) -> float:
+    flops = MODELS[str(task.model)].train_gflop
+    return flops * float(task.image_size or 0) ** 2 * float(task.epochs or 0)
+
+
+def policy(
+    job: JobSpec, *, provisionable: tuple[str, ...] | None, budget: Decimal | None, hours: float | None
+) -> Policy:
+    """The job's constraints."""
+    clouds = () if provisionable is not None else tuple(job.clouds)
+    return Policy(
+        budget_usd=budget,
+        max_hours=hours,
+        clouds=clouds,
+        regions=job.regions,
+        gpus=job.gpus,
+        market=Market(job.market),
+        disk_gib=job.disk,
+        provisionable=provisionable,
+        max_gpus_per_task=job.layout.gpus,
+    )
+
+
+def first_plan(job: JobSpec, data: DataFacts, catalog: Catalog, now: datetime) -> Plan:
+    """The plan for a whole job. Raises NoPlan with what would help."""
+    hours = None if job.deadline is None else job.deadline / 3600
+    wanted = policy(job, provisionable=catalog.provisionable, budget=job.budget, hours=hours)
+    try:
+        return _plan(workload(job, data), wanted, catalog, now, frozenset())
+    except NoOfferFits as error:
+        raise no_plan(error) from error
+
+
+def next_plan(run: Run, job: JobSpec, catalog: Catalog, now: datetime) -> Selection:
+    """The best machine for what a run has left to do, with what it may still spend. Raises NoOfferFits."""
+    opened = run.opened.workload
+    data = DataFacts(opened.train_images, opened.val_images, opened.data_bytes)
+    done = epochs_done(run, tuple(task.name for task in job.trainings()))
+    hours = None if run.ends_by is None else max((run.ends_by - now) / timedelta(hours=1), 1e-6)
+    budget = None if run.budget_usd is None else run.budget_usd - run.spent_usd
+    if budget is not None and budget <= 0:
+        raise NoOfferFits("the budget is used up", hint="raise the budget")
+    wanted = policy(job, provisionable=catalog.provisionable, budget=budget, hours=hours)
+    plan = _plan(workload(job, data, epochs_done=done), wanted, catalog, now, cooled(run, now))
+    return selection(plan.chosen, job)
+
+
+def _plan(work: Workload, wanted: Policy, catalog: Catalog, now: datetime, left_out: frozenset[str]) -> Plan:
+    return plan_run(
+        work,
+        catalog.offers,
+        wanted,
+        throughput=catalog.throughput,
+        rates=catalog.rates,
+        overheads=catalog.overheads,
+        now=now,
+        cooled=left_out,
+    )
+
+
+def selection(option: PlanOption, job: JobSpec) -> Selection:
+    """The chosen option as the run keeps it."""
+    return Selection(
+        offer=option.offer,
+        estimate=Estimate(
+            usd=option.usd,
+            usd_low=option.usd_low,
+            usd_high=option.usd_high,
+            seconds=option.seconds,
+            seconds_low=option.seconds_low,
+            seconds_high=option.seconds_high,
+            basis=option.throughput.source,
+        ),
+        concurrent=max(option.layout.jobs, job.layout.concurrent),
+        world_size=option.layout.world_size,
+        batch=option.batch,
+    )
+
+
+def no_plan(error: NoOfferFits) -> NoPlan:
+    """The planner's refusal as an error for the user."""
+    return NoPlan(error.message, hint=error.hint)

@@ -1,0 +1,196 @@
+"""Values to text for people: plans, receipts, lists. Pure; the CLI prints what comes back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from launcher.recovery import epochs_done
+from launcher.run import Run, State
+from launcher.units import show_duration, show_usd
+from pricing.ledger import LedgerEntry
+from pricing.planner import Plan, PlanOption, Rejection
+from remote.protocol import AgentStatus
+
+ROWS = 10
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[int] = frozenset()) -> str:
+    """Columns as wide as their widest cell; `right` names those that hold numbers."""
+    cells = [list(head), *[list(row) for row in rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(widths[column]) if column in right else cell.ljust(widths[column])
+            for column, cell in enumerate(row)
+        ).rstrip()
+        for row in cells
+    )
+
+
+def show_plan(plan: Plan, *, rows: int = ROWS) -> str:
+    """The ranked offers, cheapest first, then what was ruled out and why."""
+    lines = [_ranked(plan.ranked[:rows])]
+    if len(plan.ranked) > rows:
+        lines.append(f"... and {len(plan.ranked) - rows} more that fit")
+    lines += _ruled_out(plan.rejections)
+    chosen = plan.chosen
+    lines.append("")
+    lines.append(f"chosen: {chosen.offer.key}, {chosen.layout}, batch {chosen.batch}")
+    lines.append(f"speed:  {chosen.throughput.images_per_second:.3g} images/s ({chosen.throughput.source})")
+    lines.append(f"price:  {chosen.offer.usd_per_hour} USD/h as of {chosen.offer.observed_at}")
+    lines += [f"note:   {note}" for note in (*plan.notes, *chosen.notes)]
+    return "\n".join(lines)
+
+
+def _ranked(options: Sequence[PlanOption]) -> str:
+    head = ("#", "GPU", "type", "market", "where", "USD/h", "time", "range", "cost", "range")
+    return table(
+        head, (_row(number, option) for number, option in enumerate(options, 1)), right=frozenset({0, 5, 6, 8})
+    )
+
+
+def _row(number: int, option: PlanOption) -> tuple[str, ...]:
+    offer = option.offer
+    count = "" if offer.instance.gpu_count == 1 else f"{offer.instance.gpu_count:g}x "
+    return (
+        str(number),
+        f"{count}{offer.instance.gpu}",
+        offer.instance.name,
+        offer.capacity_type,
+        f"{offer.provider} {offer.zone or offer.region}",
+        f"{offer.usd_per_hour:.4f}",
+        show_duration(option.seconds),
+        f"{show_duration(option.seconds_low)} .. {show_duration(option.seconds_high)}",
+        show_usd(option.usd),
+        f"{show_usd(option.usd_low)} .. {show_usd(option.usd_high)}",
+    )
+
+
+def _ruled_out(rejections: Sequence[Rejection]) -> list[str]:
+    if not rejections:
+        return []
+    counts = Counter(rejection.constraint.value for rejection in rejections)
+    listed = ", ".join(f"{count} by {constraint}" for constraint, count in counts.most_common())
+    lines = [f"not ranked: {len(rejections)} offers ({listed}); for example"]
+    seen: set[str] = set()
+    for rejection in rejections:
+        if rejection.constraint.value not in seen:
+            seen.add(rejection.constraint.value)
+            lines.append(f"  {rejection.offer.key}: {rejection.reason}")
+    return lines
+
+
+def show_cap(budget: Decimal | None, deadline_seconds: float | None) -> str:
+    """The two limits, or the lack of them, in one line."""
+    money = (
+        f"at most {show_usd(budget)}" if budget is not None else "NO BUDGET: the machine ends at twice the plan's p90"
+    )
+    return money + (f", done within {show_duration(deadline_seconds)}" if deadline_seconds is not None else "")
+
+
+def show_receipt(run: Run) -> str:
+    """What was paid for, line by line, against what was estimated."""
+    lines = [f"receipt of {run.run_id}", f"  ended: {_ending(run)}"]
+    for entry in run.entries:
+        lines += _lease_lines(entry)
+    if not run.entries:
+        lines.append("  nothing was paid for: no machine ever ran")
+    cap = f" of {show_usd(run.budget_usd)} allowed" if run.budget_usd is not None else ""
+    lines.append(f"  total: {show_usd(run.spent_usd)}{cap}")
+    lines.append(f"  estimated: {_estimated(run)}")
+    if run.state is State.SETTLED and run.entries:
+        gone = ", ".join(f"{entry.lease_id.rsplit('-', 1)[-1]}: {entry.instance_type}" for entry in run.entries)
+        lines.append(f"  confirmed gone by the provider: machine {gone}")
+    return "\n".join(lines)
+
+
+def _ending(run: Run) -> str:
+    words = run.outcome.value if run.outcome else run.state.value
+    return f"{words}{': ' + run.message if run.message else ''}"
+
+
+def _lease_lines(entry: LedgerEntry) -> list[str]:
+    where = f"{entry.provider} {entry.zone or entry.region}"
+    head = f"  {entry.instance_type} ({entry.gpu}), {entry.capacity_type}, {where}: {entry.billed_seconds} s billed"
+    return [
+        head,
+        *(
+            f"    {line.what:<14} {line.quantity.normalize():>14.6f} {line.unit:<10} x {line.usd_per_unit} = {line.usd:.6f} USD"
+            for line in entry.lines
+        ),
+    ]
+
+
+def _estimated(run: Run) -> str:
+    first = run.opened.selection.estimate
+    spent = run.spent_usd
+    ratio = f", actual is {float(spent / first.usd):.2f} of it" if first.usd and spent else ""
+    return (
+        f"{show_usd(first.usd)} ({show_usd(first.usd_low)} .. {show_usd(first.usd_high)}) "
+        f"in {show_duration(first.seconds)}{ratio}; speed: {first.basis}"
+    )
+
+
+def show_runs(runs: Sequence[Run]) -> str:
+    """One line for each run, the newest last."""
+    head = ("run", "state", "outcome", "epochs", "machines", "spent", "budget", "where")
+    return table(head, (_run_row(run) for run in runs), right=frozenset({3, 4, 5, 6}))
+
+
+def _run_row(run: Run) -> tuple[str, ...]:
+    offer = run.selection.offer
+    return (
+        run.run_id,
+        run.state.value,
+        run.outcome.value if run.outcome else "",
+        str(max((checkpoint.epoch for checkpoint in run.checkpoints), default=0)),
+        str(run.attempt),
+        show_usd(run.spent_usd),
+        show_usd(run.budget_usd) if run.budget_usd is not None else "none",
+        f"{run.opened.cloud} {offer.zone or offer.region} {offer.instance.name} {offer.capacity_type}",
+    )
+
+
+def show_status(run: Run, status: AgentStatus | None, *, now: datetime, usd: Decimal, driven_by: int | None) -> str:
+    """Everything about one run that is known without asking anybody."""
+    lines = [f"run      {run.run_id}", f"state    {_ending(run)}"]
+    if run.lease is not None:
+        offer = run.lease.selection.offer
+        lines.append(f"machine  {run.lease.instance_id or 'asked for'} {offer.key}")
+        left = (run.lease.deadline - now).total_seconds()
+        lines.append(
+            f"off by   {run.lease.deadline:%Y-%m-%d %H:%M:%S} UTC (in {show_duration(left)}; {run.lease.deadline_basis})"
+        )
+    if status is not None and run.state is not State.SETTLED:
+        age = max(0.0, now.timestamp() - status.at)
+        lines.append(f"agent    {show_agent(status)} ({show_duration(age)} ago)")
+    tasks = tuple(str(task["name"]) for task in run.opened.job.get("tasks") or ()) or (run.opened.name,)
+    lines.append(
+        f"saved    {epochs_done(run, tasks)} epochs, {len(run.checkpoints)} checkpoints in {run.opened.storage_url}/{run.run_id}"
+    )
+    cap = f" of {show_usd(run.budget_usd)}" if run.budget_usd is not None else ""
+    lines.append(f"spent    {show_usd(usd)}{cap}")
+    if run.state is not State.SETTLED:
+        watcher = f"process {driven_by}" if driven_by else f"nobody; go on with `gpucost resume {run.run_id}`"
+        lines.append(f"driven   by {watcher}")
+    return "\n".join(lines)
+
+
+def show_agent(status: AgentStatus) -> str:
+    """Phase and progress in one line."""
+    parts = [status.phase.value]
+    for task in status.tasks:
+        progress = task.progress
+        if progress is None:
+            continue
+        name = f"{task.name}: " if len(status.tasks) > 1 else ""
+        part = f"{name}epoch {progress.epoch}/{progress.epochs}  {progress.images_per_second:.1f} images/s"
+        if progress.loss is not None:
+            part += f"  loss {progress.loss:.3f}"
+        if progress.map50 is not None:
+            part += f"  mAP50 {progress.map50:.3f}"
+        parts.append(part)
+    return "  ".join(parts)

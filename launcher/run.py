@@ -1,0 +1,423 @@
+"""The run: states, events, the table of transitions, and the fold of a journal into a `Run`.
+
+All state logic is in this file and none of it does I/O or looks at a clock: events come in, runs come out. The state
+says where a run is, the outcome why it ended; they are never merged. Once `LaunchRequested` is written, a machine may
+be paid for, and the only way out leads through `stopping` and `LeaseClosed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from pricing.ledger import LedgerEntry
+from pricing.offers import Offer, Workload
+
+
+class State(StrEnum):
+    """Where a run is."""
+
+    PLANNED = "planned"
+    PROVISIONING = "provisioning"
+    STAGING = "staging"
+    TRAINING = "training"
+    SYNCING = "syncing"
+    STOPPING = "stopping"
+    SETTLED = "settled"
+
+
+class Outcome(StrEnum):
+    """Why a run ended."""
+
+    DONE = "done"
+    BUDGET = "budget"
+    DEADLINE = "deadline"
+    REFUSED = "refused"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class DeadlineBasis(StrEnum):
+    """Which of the three limits set a lease's deadline."""
+
+    BUDGET = "budget"
+    USER = "deadline"
+    ESTIMATE = "estimate"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the plan promised for one lease."""
+
+    usd: Decimal
+    usd_low: Decimal
+    usd_high: Decimal
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+    basis: str
+    """Where the throughput comes from, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What the planner chose for the next lease."""
+
+    offer: Offer
+    estimate: Estimate
+    concurrent: int = 1
+    world_size: int = 1
+    batch: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One paid machine, from `LaunchRequested` until it is confirmed gone."""
+
+    lease_id: str
+    token: str
+    """Idempotency token of the launch call: a digest of run, attempt, zone, type and market."""
+    selection: Selection
+    deadline: datetime
+    deadline_basis: DeadlineBasis
+    disk_gib: int
+    requested_at: datetime
+    instance_id: str | None = None
+    address: str | None = None
+    host_key: str | None = None
+    running_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedCheckpoint:
+    """A checkpoint that is complete in the object storage."""
+
+    task: str
+    epoch: int
+    step: int
+    key: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An offer that was refused or taken away, and when: replanning leaves it out for a while."""
+
+    offer_key: str
+    at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a run, as the journal keeps it."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOpened(Event):
+    """The first record: everything a later process needs to go on without the job file."""
+
+    run_id: str
+    name: str
+    cloud: str
+    job: dict[str, Any]
+    """The validated job as JSON values; without a secret."""
+    workload: Workload
+    budget_usd: Decimal | None
+    ends_by: datetime | None
+    """The user's deadline."""
+    storage_url: str
+    data_url: str | None
+    """Where the data already is; none: a local folder that is packed and put there first."""
+    results_dir: str
+    selection: Selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRequested(Event):
+    """From here on a machine may exist."""
+
+    lease: Lease
+    data_url: str
+    data_sha256: str | None
+    data_files: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceCreated(Event):
+    """The provider answered with an id."""
+
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceReady(Event):
+    """The machine runs, its host key is known and it lets us in."""
+
+    address: str
+    host_key: str
+    running_since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataStaged(Event):
+    """The agent has the data and starts to train."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSynced(Event):
+    """One more checkpoint survives the machine."""
+
+    checkpoint: SyncedCheckpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingExited(Event):
+    """The agent trains no more; `reason` is one of `remote.protocol.Reason`."""
+
+    reason: str
+    exit_code: int | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactsSynced(Event):
+    """Best weights and results are in the results folder."""
+
+    files: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityRefused(Event):
+    """The provider has no such machine for us now: capacity or quota."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preempted(Event):
+    """The provider takes the machine away, or has taken it."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFailed(Event):
+    """A step gave up. `outcome` is what the run will be called if nothing else is tried."""
+
+    message: str
+    hint: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled(Event):
+    """The user, or the machine under the launcher, asked to stop."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseClosed(Event):
+    """The provider confirms that the machine is gone (or never was); what it cost."""
+
+    entry: LedgerEntry | None
+    """None: no machine ever ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replanned(Event):
+    """The run goes on with another machine."""
+
+    selection: Selection
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled(Event):
+    """The end."""
+
+    outcome: Outcome
+    message: str
+    exit_code: int | None = None
+    """The trainer's own code, or minus its signal, where training failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reopened(Event):
+    """A settled run is taken up again from its checkpoints, with a new budget or deadline."""
+
+    budget_usd: Decimal | None
+    ends_by: datetime | None
+    selection: Selection
+
+
+STOPS_A_LEASE: tuple[type[Event], ...] = (CapacityRefused, Preempted, StepFailed, Cancelled)
+
+TRANSITIONS: dict[tuple[State, type[Event]], State] = {
+    (State.PLANNED, LaunchRequested): State.PROVISIONING,
+    (State.PLANNED, Cancelled): State.STOPPING,
+    (State.PLANNED, StepFailed): State.STOPPING,
+    (State.PROVISIONING, InstanceCreated): State.PROVISIONING,
+    (State.PROVISIONING, InstanceReady): State.STAGING,
+    (State.STAGING, DataStaged): State.TRAINING,
+    (State.STAGING, TrainingExited): State.SYNCING,
+    (State.TRAINING, CheckpointSynced): State.TRAINING,
+    (State.TRAINING, TrainingExited): State.SYNCING,
+    (State.SYNCING, ArtifactsSynced): State.STOPPING,
+    (State.STOPPING, InstanceCreated): State.STOPPING,
+    (State.STOPPING, CheckpointSynced): State.STOPPING,
+    (State.STOPPING, LeaseClosed): State.STOPPING,
+    (State.STOPPING, Replanned): State.PLANNED,
+    (State.STOPPING, Settled): State.SETTLED,
+    (State.SETTLED, Reopened): State.PLANNED,
+} | {
+    (state, event): State.STOPPING
+    for state in (State.PROVISIONING, State.STAGING, State.TRAINING, State.SYNCING)
+    for event in STOPS_A_LEASE
+}
+
+
+class IllegalTransition(Exception):
+    """An event that the table does not allow in this state; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The fold of a journal."""
+
+    opened: RunOpened
+    state: State
+    selection: Selection
+    budget_usd: Decimal | None = None
+    """Cap of all leases together, reopened ones included."""
+    ends_by: datetime | None = None
+    lease: Lease | None = None
+    """The open lease: none before the first launch and after each close."""
+    attempt: int = 0
+    """Launches asked for so far."""
+    deadline_basis: DeadlineBasis | None = None
+    """What set the newest lease's deadline."""
+    preemptions: int = 0
+    data_url: str | None = None
+    data_sha256: str | None = None
+    data_files: int | None = None
+    cause: Event | None = None
+    """What led to `stopping`: an event of `STOPS_A_LEASE` or `TrainingExited`."""
+    checkpoints: tuple[SyncedCheckpoint, ...] = ()
+    """The newest one of each task."""
+    entries: tuple[LedgerEntry, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    artifacts: int = 0
+    outcome: Outcome | None = None
+    message: str = ""
+    exit_code: int | None = None
+    settled_at: datetime | None = None
+
+    @property
+    def run_id(self) -> str:
+        """Identity of the run: also the tag on everything it makes."""
+        return self.opened.run_id
+
+    @property
+    def spent_usd(self) -> Decimal:
+        """What the closed leases cost."""
+        return sum((entry.usd for entry in self.entries), Decimal(0))
+
+
+def opened(event: RunOpened) -> Run:
+    """A run from its first record."""
+    return Run(event, State.PLANNED, event.selection, budget_usd=event.budget_usd, ends_by=event.ends_by)
+
+
+def advance(run: Run, event: Event) -> Run:
+    """The run after `event`. Raises IllegalTransition, and then nothing has changed."""
+    target = TRANSITIONS.get((run.state, type(event)))
+    if target is None:
+        raise IllegalTransition(f"{type(event).__name__} cannot happen to a run that is {run.state}")
+    _refuse_double_lease(run, event)
+    moved = replace(_apply(run, event), state=target)
+    if target is State.STOPPING and run.state is not State.STOPPING and isinstance(event, STOPS_A_LEASE):
+        return replace(moved, cause=event)
+    return moved
+
+
+def _refuse_double_lease(run: Run, event: Event) -> None:
+    if isinstance(event, LaunchRequested) and run.lease is not None:
+        raise IllegalTransition(f"lease {run.lease.lease_id} is still open")
+    if isinstance(event, LeaseClosed) and run.lease is None:
+        raise IllegalTransition("there is no open lease to close")
+    if isinstance(event, Replanned | Settled) and run.lease is not None:
+        raise IllegalTransition(f"lease {run.lease.lease_id} must be closed first")
+
+
+def _apply(run: Run, event: Event) -> Run:  # noqa: C901 - one flat case for each event
+    match event:
+        case LaunchRequested(lease=lease):
+            return replace(
+                run,
+                lease=lease,
+                attempt=run.attempt + 1,
+                deadline_basis=lease.deadline_basis,
+                cause=None,
+                data_url=event.data_url,
+                data_sha256=event.data_sha256,
+                data_files=event.data_files,
+            )
+        case InstanceCreated(instance_id=instance_id):
+            return _with_lease(run, instance_id=instance_id)
+        case InstanceReady():
+            return _with_lease(run, address=event.address, host_key=event.host_key, running_since=event.running_since)
+        case CheckpointSynced(checkpoint=checkpoint):
+            others = tuple(c for c in run.checkpoints if c.task != checkpoint.task)
+            return replace(run, checkpoints=(*others, checkpoint))
+        case TrainingExited():
+            return replace(run, cause=event, exit_code=event.exit_code)
+        case ArtifactsSynced(files=files):
+            return replace(run, artifacts=files)
+        case CapacityRefused(message=message):
+            return _refused(run, event.at, message)
+        case Preempted(message=message):
+            return replace(_refused(run, event.at, message), preemptions=run.preemptions + 1)
+        case LeaseClosed(entry=entry):
+            return replace(run, lease=None, entries=run.entries if entry is None else (*run.entries, entry))
+        case Replanned(selection=selection):
+            return replace(run, selection=selection)
+        case Reopened():
+            return replace(
+                run,
+                budget_usd=event.budget_usd,
+                ends_by=event.ends_by,
+                selection=event.selection,
+                outcome=None,
+                message="",
+                exit_code=None,
+                settled_at=None,
+            )
+        case Settled():
+            return replace(
+                run,
+                outcome=event.outcome,
+                message=event.message,
+                exit_code=event.exit_code,
+                settled_at=event.at,
+            )
+        case _:
+            return run
+
+
+def _with_lease(run: Run, **changes: Any) -> Run:  # noqa: ANN401 - fields of Lease, checked by its constructor
+    if run.lease is None:
+        raise IllegalTransition("there is no open lease")
+    return replace(run, lease=replace(run.lease, **changes))
+
+
+def _refused(run: Run, at: datetime, reason: str) -> Run:
+    refusal = Refusal(run.selection.offer.key, at, reason)
+    return replace(run, refusals=(*run.refusals, refusal))

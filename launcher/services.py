@@ -1,0 +1,59 @@
+"""Everything a step may touch, in one value. The one place where adapters are chosen is `launcher.wiring`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from launcher.bundle import Bundle
+from launcher.clock import Clock
+from launcher.clouds import CloudFacts
+from launcher.home import RunFolder
+from launcher.interrupts import Interrupts
+from launcher.machine import Machine
+from launcher.providers.interface import ComputeProvider
+from launcher.report import Reporter
+from launcher.run import Run, Selection
+from launcher.ssh import SshConnector
+from launcher.storage.interface import ObjectStore
+from pricing.cost import Rates
+from remote.protocol import StorageSpec
+
+
+@dataclass(slots=True)
+class Services:
+    """Ports and facts of one run."""
+
+    provider: ComputeProvider
+    facts: CloudFacts
+    store: ObjectStore
+    storage: StorageSpec
+    """The same store, as the machine is told of it."""
+    credentials: Callable[[], bytes | None]
+    """Contents of the machine's credentials file; None where it has a role."""
+    connect: SshConnector
+    bundle: Callable[[], Bundle]
+    rates: Rates
+    replan: Callable[[Run], Selection]
+    """The best next machine for what is left to do. Raises NoOfferFits."""
+    folder: RunFolder
+    clock: Clock
+    report: Reporter
+    interrupts: Interrupts
+    _machine: Machine | None = field(default=None, repr=False)
+
+    def machine(self, run: Run) -> Machine:
+        """The connection to the open lease's machine, kept between steps."""
+        if run.lease is None:
+            raise ValueError("there is no open lease")
+        folder = run.lease.lease_id
+        if self._machine is None or self._machine.folder.name != folder:
+            self.hang_up()
+            self._machine = Machine(run.lease, self.facts, self.folder.private_key, self.connect)
+        return self._machine
+
+    def hang_up(self) -> None:
+        """Drop the connection."""
+        if self._machine is not None:
+            self._machine.close()
+            self._machine = None

@@ -1,0 +1,116 @@
+"""Provisioning: launch the machine, wait until it lets us in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from launcher.machine import Machine
+from launcher.providers.interface import (
+    CapacityError,
+    InstanceRef,
+    InstanceState,
+    InstanceStatus,
+    LaunchRequest,
+    UnreachableError,
+)
+from launcher.report import Note
+from launcher.run import CapacityRefused, Event, InstanceCreated, InstanceReady, Lease, Outcome, Run, StepFailed
+from launcher.services import Services
+from launcher.ssh import HostKeyMismatch, SshError, make_key_pair
+from launcher.templating import user_data
+
+_LAUNCH_TRIES = 4
+
+
+def provision(run: Run, services: Services) -> Event:
+    """`InstanceCreated`, then `InstanceReady`; or `CapacityRefused` where this offer does not work out."""
+    lease = run.lease
+    assert lease is not None  # noqa: S101 - the table lets nobody in without one
+    if lease.instance_id is None:
+        return _launch(run, lease, services)
+    return _await_login(lease, services)
+
+
+def _launch(run: Run, lease: Lease, services: Services) -> Event:
+    adopted = [
+        s for s in services.provider.find(run.run_id, lease.selection.offer.region) if s.lease_id == lease.lease_id
+    ]
+    if adopted:
+        return InstanceCreated(at=services.clock.now(), instance_id=adopted[0].ref.instance_id)
+    request = LaunchRequest(
+        run_id=run.run_id,
+        lease_id=lease.lease_id,
+        token=lease.token,
+        offer=lease.selection.offer,
+        disk_gib=lease.disk_gib,
+        user_data=user_data(lease.deadline),
+        ssh_public_key=make_key_pair(services.folder.private_key),
+        tags={"gpucost-name": run.opened.name, "gpucost-deadline": lease.deadline.isoformat(timespec="seconds")},
+    )
+    try:
+        ref = _launch_patiently(request, services)
+    except CapacityError as error:
+        return CapacityRefused(at=services.clock.now(), message=str(error))
+    return InstanceCreated(at=services.clock.now(), instance_id=ref.instance_id)
+
+
+def _launch_patiently(request: LaunchRequest, services: Services) -> InstanceRef:
+    """Repeat a launch whose answer was lost, with the same token: it makes one machine. Raises what `launch` raises."""
+    for attempt in range(1, _LAUNCH_TRIES):
+        try:
+            return services.provider.launch(request)
+        except UnreachableError as error:
+            services.report(Note(f"no answer from the provider ({error}); asking again with the same token"))
+            services.clock.sleep(2.0**attempt)
+    return services.provider.launch(request)
+
+
+def _await_login(lease: Lease, services: Services) -> Event:
+    region = lease.selection.offer.region
+    ref = InstanceRef(region, str(lease.instance_id))
+    give_up = services.clock.monotonic() + services.facts.boot_limit_seconds
+    seen = ""
+    while services.clock.monotonic() < give_up:
+        status = services.provider.describe(ref)
+        if _ended(status, lease, services):
+            reason = f"the machine ended while it started: {status.reason or 'no reason given'}"
+            return CapacityRefused(at=services.clock.now(), message=reason)
+        if status.state is InstanceState.RUNNING and status.address and status.host_key:
+            event, seen = _try_login(status, lease, services)
+            if event is not None:
+                return event
+        seen = status.console_tail or seen
+        services.clock.sleep(services.facts.poll_seconds)
+    message = f"no login after {services.facts.boot_limit_seconds:.0f} s (security group, subnet without a public address, or a broken boot)"
+    return CapacityRefused(at=services.clock.now(), message=f"{message}; last seen: {seen or 'nothing'}")
+
+
+def _ended(status: InstanceStatus, lease: Lease, services: Services) -> bool:
+    if status.state in {InstanceState.PENDING, InstanceState.RUNNING}:
+        return False
+    # A machine just made may be unknown for a while: clouds answer late.
+    visible_from = lease.requested_at + timedelta(seconds=services.facts.visible_after_seconds)
+    return status.launched_at is not None or services.clock.now() > visible_from
+
+
+def _try_login(status: InstanceStatus, lease: Lease, services: Services) -> tuple[Event | None, str]:
+    now = services.clock.now()
+    ready = InstanceReady(
+        at=now,
+        address=str(status.address),
+        host_key=str(status.host_key),
+        running_since=status.launched_at or lease.requested_at,
+    )
+    reachable = replace(lease, address=ready.address, host_key=ready.host_key)
+    machine = Machine(reachable, services.facts, services.folder.private_key, services.connect)
+    try:
+        machine.hello()
+    except SshError as error:
+        return None, str(error)
+    except HostKeyMismatch as error:
+        hint = "nothing was sent to it; the machine is being ended"
+        return StepFailed(at=now, message=str(error), hint=hint, outcome=Outcome.REFUSED), ""
+    finally:
+        machine.close()
+    return ready, ""

@@ -1,0 +1,49 @@
+"""Syncing: wait until the agent's final upload is complete. The copy to the user's folder comes later, when nothing is paid."""
+
+from __future__ import annotations
+
+from launcher.jobspec import parse
+from launcher.report import Note
+from launcher.results import artifact_list
+from launcher.run import ArtifactsSynced, Event, Run
+from launcher.services import Services
+from launcher.steps.watch import hear_or_ask, new_checkpoint
+from remote.protocol import AgentStatus, Phase
+
+
+def sync(run: Run, services: Services) -> Event:
+    """`ArtifactsSynced` with the number of final files in the storage, which may be 0 after a failure."""
+    lease = run.lease
+    assert lease is not None  # noqa: S101 - the table lets nobody in without one
+    while services.clock.now() < lease.deadline:
+        heard = hear_or_ask(run, services)
+        if isinstance(heard, Event):
+            break  # the machine is gone: what is in the storage is all there will be
+        if heard is not None and heard.phase is Phase.ENDED:
+            break
+        services.clock.sleep(services.facts.poll_seconds)
+    return ArtifactsSynced(at=services.clock.now(), files=_files_in_storage(run, services))
+
+
+def drain(run: Run, services: Services, *, until: float) -> Event | None:
+    """Wait for the end of the agent's last upload; `CheckpointSynced` where one more arrived. A second signal ends it."""
+    while services.clock.monotonic() < until and services.interrupts.count < 2:
+        heard = hear_or_ask(run, services)
+        if not isinstance(heard, AgentStatus):
+            if heard is not None:
+                return None
+        else:
+            event = new_checkpoint(run, heard, services)
+            if event is not None:
+                return event
+            if heard.phase is Phase.ENDED:
+                return None
+        services.clock.sleep(services.facts.poll_seconds)
+    services.report(Note("not waiting any longer for the last upload"))
+    return None
+
+
+def _files_in_storage(run: Run, services: Services) -> int:
+    job = parse(run.opened.job, {}, run.run_id)
+    lists = [artifact_list(run, task.name, services.store) for task in job.trainings()]
+    return sum(len(listed.files) for listed in lists if listed is not None)

@@ -1,0 +1,20 @@
+"""Training: read the agent's beat until it trains no more. The launcher could be gone meanwhile; the agent would not mind."""
+
+from __future__ import annotations
+
+from launcher.run import Event, Run
+from launcher.services import Services
+from launcher.steps.watch import ending, hear_or_ask, new_checkpoint
+
+
+def train(run: Run, services: Services) -> Event:
+    """`CheckpointSynced`, `TrainingExited`, `Preempted`, or `StepFailed`."""
+    while True:
+        heard = hear_or_ask(run, services)
+        if isinstance(heard, Event):
+            return heard
+        if heard is not None:
+            event = new_checkpoint(run, heard, services) or ending(heard, services)
+            if event is not None:
+                return event
+        services.clock.sleep(services.facts.poll_seconds)

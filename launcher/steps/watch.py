@@ -1,0 +1,122 @@
+"""Hearing the agent, and what its silence means: shared by the steps that wait for it.
+
+Silence proves nothing. When the agent is not heard, the provider is asked; only when it says that the machine is gone
+does the run move, and then the agent's last words in the object storage say how far it came.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from launcher.limits import owed_usd
+from launcher.providers.interface import EndCause, InstanceRef, InstanceState, InstanceStatus, UnreachableError
+from launcher.report import Beat, Note
+from launcher.run import CheckpointSynced, Event, Outcome, Preempted, Run, StepFailed, SyncedCheckpoint, TrainingExited
+from launcher.services import Services
+from launcher.ssh import HostKeyMismatch, SshError
+from remote import protocol
+from remote.protocol import AgentStatus, Phase, ProtocolError, Reason, StoredRun
+
+
+def hear(run: Run, services: Services) -> AgentStatus | None:
+    """The agent's status, passed on to the reporter and kept for `gpucost status`. Raises SshError."""
+    status = services.machine(run).status()
+    if status is not None:
+        services.folder.keep_status(status)
+        services.report(Beat(run, status, owed_usd(run, services.clock.now(), services.rates)))
+    return status
+
+
+def hear_or_ask(run: Run, services: Services) -> AgentStatus | Event | None:
+    """The agent's status; or, where it is not heard and the machine is gone, the event that follows; or None."""
+    try:
+        return hear(run, services)
+    except SshError as error:
+        return ask_provider(run, services, str(error))
+    except HostKeyMismatch as error:
+        hint = "the machine is being ended; checkpoints already in the storage are kept"
+        return StepFailed(at=services.clock.now(), message=str(error), hint=hint, outcome=Outcome.FAILED)
+
+
+def ask_provider(run: Run, services: Services, silence: str) -> Event | None:
+    """What the provider says about a machine that does not answer: the event where it is gone, else None."""
+    lease = run.lease
+    assert lease is not None  # noqa: S101 - only asked while a lease is open
+    ref = InstanceRef(lease.selection.offer.region, str(lease.instance_id))
+    try:
+        status = services.provider.describe(ref)
+    except UnreachableError as error:
+        services.report(Note(f"neither the machine ({silence}) nor the provider ({error}) answers; still trying"))
+        return None
+    if status.state in {InstanceState.GONE, InstanceState.STOPPED}:
+        return _after_the_end(run, status, services)
+    overdue = lease.deadline + timedelta(seconds=services.facts.boot_limit_seconds)
+    if services.clock.now() > overdue:
+        message = f"the machine is past its deadline and does not answer ({silence})"
+        return StepFailed(at=services.clock.now(), message=message, hint="it is being ended", outcome=Outcome.FAILED)
+    services.report(Note(f"the machine does not answer ({silence}), the provider says {status.state}; still trying"))
+    return None
+
+
+def last_words(run: Run, services: Services) -> AgentStatus | None:
+    """The agent's last status in the object storage, for the open lease; None where there is none that can be read."""
+    lease = run.lease
+    assert lease is not None  # noqa: S101 - only asked while a lease is open
+    content = services.store.get(StoredRun(run.run_id).outcome(lease.lease_id))
+    if content is None:
+        return None
+    try:
+        status = protocol.decode(content.decode(), AgentStatus, "the agent's outcome")
+    except (ProtocolError, UnicodeDecodeError) as error:
+        services.report(Note(f"{error}; ignored"))
+        return None
+    services.folder.keep_status(status)
+    return status
+
+
+def new_checkpoint(run: Run, status: AgentStatus, services: Services) -> Event | None:
+    """`CheckpointSynced`, where the status names a checkpoint that the journal does not have yet."""
+    found = status.checkpoint
+    if found is None or any(known.key == found.key for known in run.checkpoints):
+        return None
+    checkpoint = SyncedCheckpoint(found.task, found.epoch, found.step, found.key, found.sha256, found.size)
+    return CheckpointSynced(at=services.clock.now(), checkpoint=checkpoint)
+
+
+def ending(status: AgentStatus, services: Services) -> Event | None:
+    """The event for an agent that trains no more; None while it does."""
+    now = services.clock.now()
+    if status.notice is not None and status.reason in {None, Reason.PREEMPTED}:
+        action = status.notice.get("action", "end")
+        return Preempted(at=now, message=f"the provider will {action} the machine at {status.notice.get('time', '?')}")
+    if status.reason is None or status.phase not in {Phase.SYNCING, Phase.ENDED}:
+        return None
+    return TrainingExited(
+        at=now, reason=status.reason.value, exit_code=_exit_code(status), message=status.message or _task_words(status)
+    )
+
+
+def _after_the_end(run: Run, instance: InstanceStatus, services: Services) -> Event:
+    said = last_words(run, services)
+    if said is not None:
+        event = new_checkpoint(run, said, services) or ending(said, services)
+        if event is not None:
+            return event
+    now = services.clock.now()
+    if instance.ended_by is EndCause.INSIDE:
+        message = "the machine powered itself off at its deadline"
+        return TrainingExited(at=now, reason=Reason.DEADLINE.value, exit_code=None, message=message)
+    if instance.ended_by is EndCause.USER:
+        message = f"the machine was ended from outside: {instance.reason}"
+        hint = f"continue with `gpucost resume {run.run_id}`"
+        return StepFailed(at=now, message=message, hint=hint, outcome=Outcome.CANCELLED)
+    return Preempted(at=now, message=instance.reason or "the machine is gone, and the provider gives no reason")
+
+
+def _exit_code(status: AgentStatus) -> int | None:
+    codes = [task.exit_code for task in status.tasks if task.exit_code not in {None, protocol.EXIT_DONE}]
+    return codes[0] if codes else None
+
+
+def _task_words(status: AgentStatus) -> str:
+    return next((f"{task.name}: {task.message}" for task in status.tasks if task.message), "")

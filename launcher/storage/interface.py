@@ -1,0 +1,42 @@
+"""The object-storage port of the launcher: four calls, no vendor types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from launcher.errors import GpucostError
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One object in a listing."""
+
+    key: str
+    """Relative to the prefix of the store."""
+    size: int
+
+
+class StorageError(GpucostError):
+    """The object storage cannot be used: no such bucket, no access, no connection. Names the URL."""
+
+
+class ObjectStore(Protocol):
+    """A prefix in an object storage. Every method may raise StorageError."""
+
+    @property
+    def url(self) -> str:
+        """The prefix as a URL, without a slash at the end."""
+
+    def list(self, prefix: str) -> list[StoredObject]:
+        """Objects whose key begins with `prefix`, by key."""
+
+    def get(self, key: str) -> bytes | None:
+        """A small object whole; None where there is none."""
+
+    def download(self, key: str, target: Path) -> None:
+        """An object to a file that appears whole."""
+
+    def upload(self, source: Path, key: str) -> None:
+        """A file to an object."""

@@ -1,0 +1,227 @@
+"""Chooses and builds the adapters: the one place that knows which class stands behind which port.
+
+SDKs and the sandbox are imported inside, so that a command that does not need them stays quick.
+"""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from launcher.bundle import pack_remote
+from launcher.clock import Clock
+from launcher.clouds import AWS, CloudFacts, sandbox_facts
+from launcher.errors import BadInput
+from launcher.home import Home
+from launcher.interrupts import Interrupts
+from launcher.jobspec import JobSpec, parse
+from launcher.planning import Catalog, next_plan
+from launcher.providers.interface import ComputeProvider, RefusedError
+from launcher.report import Reporter
+from launcher.run import Run
+from launcher.services import Services
+from launcher.storage.interface import ObjectStore
+from pricing.phases import DEFAULT_OVERHEADS, Overheads
+from pricing.sources.tables import load_offers, load_rates, load_throughput_model
+from remote.protocol import StorageSpec
+
+if TYPE_CHECKING:
+    from launcher.providers.aws.account import AwsAccount
+    from launcher.sandbox import SandboxInfo
+
+PROVISIONABLE = ("aws",)
+"""Clouds with a provider adapter; offers of others are estimates only."""
+WHAT_IS_MY_ADDRESS = "https://checkip.amazonaws.com"
+_AUTO_BATCH_IN_SANDBOX = 16
+_SANDBOX_OVERHEADS = Overheads(
+    boot_seconds=3,
+    environment_seconds=8,
+    staging_mib_per_second=50,
+    sync_seconds=4,
+    shutdown_seconds=2,
+    spread=2.0,
+    source="the embedded cloud on this host",
+)
+
+
+def estimate_catalog() -> Catalog:
+    """Everything that is on sale, with the modelled speed: for `estimate`, without a cloud account."""
+    return Catalog(tuple(load_offers()), load_rates(), load_throughput_model(), DEFAULT_OVERHEADS, None)
+
+
+@dataclass(slots=True)
+class Cloud:
+    """One cloud, ready to plan and to launch on."""
+
+    facts: CloudFacts
+    account: AwsAccount
+    provider: ComputeProvider
+    store: ObjectStore
+    storage: StorageSpec
+    catalog: Callable[[JobSpec], Catalog]
+    credentials: Callable[[], bytes | None]
+    close: Callable[[], None] = lambda: None
+    """Give back what `connect` took; the embedded cloud ends where nobody needs it any more."""
+
+    def store_for(self, url: str) -> ObjectStore:
+        """The store that a data URL names, reached like the run's own."""
+        from launcher.storage.s3 import S3Store
+
+        return S3Store(self.account, url, self.storage.region)
+
+    def services(self, run: Run, home: Home, *, clock: Clock, report: Reporter, interrupts: Interrupts) -> Services:
+        """What the steps of `run` need."""
+        from launcher.ssh import FabricSession
+
+        job = parse(run.opened.job, {}, run.run_id)
+        return Services(
+            provider=self.provider,
+            facts=self.facts,
+            store=self.store,
+            storage=self.storage,
+            credentials=self.credentials,
+            connect=FabricSession,
+            bundle=pack_remote,
+            rates=load_rates(),
+            replan=lambda stopped: next_plan(stopped, job, self.catalog(job), clock.now()),
+            folder=home.run(run.run_id),
+            clock=clock,
+            report=report,
+            interrupts=interrupts,
+        )
+
+
+def connect(job: JobSpec, cloud: str, home: Home) -> Cloud:
+    """The cloud that a job runs on. Raises BadInput, RefusedError and StorageError; nothing is launched."""
+    if cloud == "sandbox":
+        from launcher.embedded import use_sandbox
+
+        use = use_sandbox(home)
+        return replace(_sandbox_cloud(job, use.info), close=use.close)
+    if cloud == "aws":
+        return _aws_cloud(job)
+    raise BadInput(f"no machine can be started on {cloud!r} yet", hint="use `--cloud aws` or `--cloud sandbox`")
+
+
+def _sandbox_cloud(job: JobSpec, info: SandboxInfo) -> Cloud:
+    from launcher.providers.aws.account import AwsAccount
+    from launcher.providers.aws.compute import AwsCompute
+    from launcher.storage.s3 import S3Store
+
+    account = AwsAccount(
+        endpoint_url=info.ec2_endpoint,
+        s3_endpoint_url=info.s3_endpoint,
+        access_key=info.access_key,
+        secret_key=info.secret_key,
+    )
+    facts = sandbox_facts(info.ssh_port)
+    url = (job.output or f"s3://{info.bucket}/runs").rstrip("/")
+    provider = AwsCompute(
+        account,
+        image_parameter=facts.image_parameter,
+        instance_profile=info.instance_profile,
+        subnet=None,
+        ssh_cidr=lambda: "127.0.0.0/8",
+    )
+    return Cloud(
+        facts=facts,
+        account=account,
+        provider=provider,
+        store=S3Store(account, url, info.region),
+        storage=StorageSpec(url=url, region=info.region, endpoint_url=info.s3_endpoint),
+        catalog=_SandboxCatalog(info),
+        credentials=lambda: None,
+    )
+
+
+class _SandboxCatalog:
+    """Real offers at their real prices, at this host's speed, which is probed once and only when asked for."""
+
+    def __init__(self, info: SandboxInfo) -> None:
+        self._info = info
+        self._known: dict[tuple[object, ...], Catalog] = {}
+
+    def __call__(self, job: JobSpec) -> Catalog:
+        from launcher.probe import probe_host
+
+        task = max(job.trainings(), key=lambda task: float(task.image_size or 0) * float(task.epochs or 0))
+        batch = task.batch if isinstance(task.batch, int) else _AUTO_BATCH_IN_SANDBOX
+        key = (task.model, task.image_size, batch, job.trainer.threads)
+        if key not in self._known:
+            offers = tuple(o for o in load_offers() if o.provider == "aws" and o.region in self._info.regions)
+            speed = probe_host(task, batch, job.trainer)
+            self._known[key] = Catalog(offers, load_rates(), speed, {"aws": _SANDBOX_OVERHEADS}, PROVISIONABLE)
+        return self._known[key]
+
+
+def _aws_cloud(job: JobSpec) -> Cloud:
+    from launcher.providers.aws.account import AwsAccount
+    from launcher.providers.aws.compute import AwsCompute
+    from launcher.storage.s3 import S3Store
+
+    if job.output is None:
+        raise BadInput(
+            "`output` is missing: checkpoints must outlive the machine", hint="add output: s3://your-bucket/gpucost"
+        )
+    account = AwsAccount(profile=job.aws.profile)
+    url = job.output.rstrip("/")
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    region = _bucket_region(account, bucket)
+    provider = AwsCompute(
+        account,
+        image_parameter=AWS.image_parameter,
+        instance_profile=job.aws.instance_profile,
+        subnet=job.aws.subnet,
+        ssh_cidr=(lambda: str(job.aws.ssh_cidr)) if job.aws.ssh_cidr else public_cidr,
+    )
+    by_role = job.aws.instance_profile is not None
+    return Cloud(
+        facts=AWS,
+        account=account,
+        provider=provider,
+        store=S3Store(account, url, region),
+        storage=StorageSpec(url=url, region=region, credentials="role" if by_role else "file"),
+        catalog=lambda _job: replace(estimate_catalog(), provisionable=PROVISIONABLE),
+        credentials=(lambda: None) if by_role else _machine_keys(account, bucket, prefix, region, job),
+    )
+
+
+def _machine_keys(account: AwsAccount, bucket: str, prefix: str, region: str, job: JobSpec) -> Callable[[], bytes]:
+    from launcher.providers.aws.credentials import FEDERATION_SECONDS, machine_credentials
+
+    seconds = job.deadline or FEDERATION_SECONDS
+    return lambda: machine_credentials(account, bucket, prefix, region, seconds)
+
+
+def _bucket_region(account: AwsAccount, bucket: str) -> str:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from launcher.providers.aws.errors import code_of, translate
+    from launcher.storage.interface import StorageError
+
+    try:
+        answer = account.client("s3", None).get_bucket_location(Bucket=bucket)
+    except ClientError as error:
+        if code_of(error) == "NoSuchBucket":
+            raise StorageError(
+                f"the bucket {bucket!r} does not exist", hint="create it, or correct `output`"
+            ) from error
+        raise translate(error) from error
+    except BotoCoreError as error:
+        raise translate(error) from error
+    return str(answer.get("LocationConstraint") or "us-east-1")
+
+
+def public_cidr() -> str:
+    """The caller's public address as a network of one. Raises RefusedError where it cannot be found out."""
+    hint = "name it in the job file: aws: {ssh_cidr: 203.0.113.7/32}"
+    try:
+        with urllib.request.urlopen(WHAT_IS_MY_ADDRESS, timeout=5) as answer:
+            text = answer.read(64).decode().strip()
+        return f"{ip_address(text)}/32"
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        raise RefusedError(f"this machine's public address cannot be found out: {error}", hint=hint) from error
