@@ -56,7 +56,8 @@ def load_image(path: Path) -> Image.Image:
         raise PictureError(path, f"cannot be read: {error.strerror}") from error
     image = _decoded(data, path)
     turn = TURNS.get(_orientation(image))
-    return _rgb(image if turn is None else image.transpose(turn))
+    colour = _rgb(image)
+    return colour if turn is None else colour.transpose(turn)
 
 
 def picture_size(path: Path) -> tuple[int, int]:
@@ -158,9 +159,10 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 def _eight_bit(image: Image.Image) -> Image.Image:
     """Gray of more than 8 bits: 16-bit values keep their black and white, others are stretched to theirs."""
-    wide = image if image.mode in ("I", "F") else image.convert("I")
+    sixteen = image.mode.startswith("I;16") or image.format == "PNG"  # older versions of Pillow call it I
+    wide = image.convert("I") if sixteen else image
     low, high = (float(bound) for bound in wide.getextrema())  # type: ignore[arg-type]  # one band, two numbers
-    if wide.mode == "I" and low >= 0 and high <= 0xFFFF:
+    if sixteen:
         low, high = 0.0, float(0xFFFF)
     scale = 255.0 / (high - low) if high > low else 0.0
     return wide.convert("F").point(lambda value: value * scale - low * scale).convert("L")

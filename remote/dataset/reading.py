@@ -74,8 +74,9 @@ def open_dataset(path: Path, check: PictureCheck = PictureCheck.HEADERS) -> Data
     samples = {listing.split: _samples(listing, len(data.names), check, reading) for listing in listings}
     _refuse_classes(reading, len(data.names), samples)
     _refuse_form(reading)
-    for split in (Split.TRAIN, Split.VAL):
-        _refuse_empty(data, split, samples[split], next(each for each in listings if each.split is split))
+    for listing in listings:
+        if listing.split is not Split.TEST:
+            _refuse_empty(data, listing, samples[listing.split], reading.notes)
     notes = (*data.notes, *reading.notes, *_counts(reading), *_overlaps(data, samples, check))
     train, val, test = (samples.get(split, ()) for split in Split)
     return Dataset(data.file.parent, data.file, data.names, train, val, test, tuple(dict.fromkeys(notes)))
@@ -134,18 +135,19 @@ def _refuse_form(reading: _Reading) -> None:
     raise DatasetError(f"{label}:{finding.line}: {finding.text}{many}", "write the labels again in that form")
 
 
-def _refuse_empty(data: DataFile, split: Split, samples: tuple[Sample, ...], listing: Listing) -> None:
-    line = data.splits[split][0].line
+def _refuse_empty(data: DataFile, listing: Listing, samples: tuple[Sample, ...], notes: list[Note]) -> None:
+    key = listing.split.value
+    place = f"{data.file}:{data.splits[listing.split][0].line}"
     if not samples:
-        reasons = [note for note in listing.notes if note.kind is NoteKind.SKIPPED]
-        first = reasons[0] if reasons else "none can be read"
-        hint = f"put pictures that open in a viewer under `{split.value}`"
-        raise DatasetError(f"{data.file}:{line}: no usable picture in `{split.value}`: {first}", hint)
+        images = {image for image, _ in listing.pairs}
+        first = next(note for note in notes if note.kind is NoteKind.SKIPPED and note.file in images)
+        hint = f"put pictures that open in a viewer under `{key}`"
+        raise DatasetError(f"{place}: no usable picture in `{key}`: {first}", hint)
     if not any(sample.objects for sample in samples):
-        place = label_path(samples[0].image).parent
+        folder = label_path(samples[0].image).parent
         hint = "put one .txt file per picture there: the folder `images` in a picture's path becomes `labels`"
-        message = f"no labels for the {len(samples)} pictures of `{split.value}`; looked in {place}"
-        raise DatasetError(f"{data.file}:{line}: {message}", hint)
+        found = "the label files hold no object" if any(sample.label for sample in samples) else f"looked in {folder}"
+        raise DatasetError(f"{place}: no labels for any of the {len(samples)} pictures of `{key}`; {found}", hint)
 
 
 def _counts(reading: _Reading) -> Iterator[Note]:

@@ -1,46 +1,16 @@
-"""Builds small data sets on disk."""
+"""A data set of a few pictures for each test that asks."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
-BOX = "0 0.5 0.5 0.2 0.2\n"
-YAML = "train: images/train\nval: images/val\nnc: 2\nnames: [first, second]\n"
-
-
-def write_picture(path: Path, shade: int = 120) -> Path:
-    """A small picture; each name has its own content, so that no two are copies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image = Image.new("RGB", (24, 16), (shade, sum(path.stem.encode()) % 251, len(path.name)))
-    image.save(path)
-    return path
-
-
-def write_split(root: Path, split: str, labels: Mapping[str, str | None]) -> None:
-    """Pictures under images/SPLIT and their label texts under labels/SPLIT; None: no label file."""
-    for number, (name, text) in enumerate(labels.items()):
-        write_picture(root / "images" / split / f"{name}.png", shade=(40 if split == "train" else 140) + number)
-        if text is not None:
-            label = root / "labels" / split / f"{name}.txt"
-            label.parent.mkdir(parents=True, exist_ok=True)
-            label.write_bytes(text.encode())
-
+from tests.fakes import data_sets
 
 MakeSet = Callable[..., Path]
 
 
 @pytest.fixture
 def make_set(tmp_path: Path) -> MakeSet:
-    def make(
-        train: Mapping[str, str | None] | None = None, val: Mapping[str, str | None] | None = None, yaml: str = YAML
-    ) -> Path:
-        root = tmp_path / "set"
-        root.mkdir(exist_ok=True)
-        write_split(root, "train", {"a": BOX, "b": BOX} if train is None else train)
-        write_split(root, "val", {"v": BOX} if val is None else val)
-        (root / "data.yaml").write_text(yaml, encoding="utf-8")
-        return root
-
-    return make
+    return partial(data_sets.make_set, tmp_path / "set")
