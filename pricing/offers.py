@@ -15,7 +15,7 @@ from pricing.hardware import InstanceType
 from pricing.layout import Layout, layout_for
 from pricing.memory import choose_batch, needed_gib, usable_gib
 from pricing.models import MODELS
-from pricing.risk import ZERO_HAZARD, Hazard
+from pricing.risk import PRIOR_HAZARD, ZERO_HAZARD, Hazard
 
 
 class CapacityType(StrEnum):
@@ -71,13 +71,20 @@ class Offer:
     """The figure was checked against a second source."""
     on_demand_usd_per_hour: Decimal | None = None
     """On a spot offer: the on-demand price of the same place, where known."""
-    hazard: Hazard = ZERO_HAZARD
-    """Preemptions per hour of running."""
+    hazard: Hazard | None = None
+    """On a spot offer: preemptions per hour of running, where a source says; see `risk`."""
 
     @property
     def provider(self) -> str:
         """Name of the cloud."""
         return self.instance.provider
+
+    @property
+    def risk(self) -> Hazard:
+        """The hazard to plan with: none on demand; a stated prior for spot of which nothing is known, never zero."""
+        if self.capacity_type is CapacityType.ON_DEMAND:
+            return ZERO_HAZARD
+        return self.hazard or PRIOR_HAZARD
 
     @property
     def key(self) -> str:

@@ -9,14 +9,13 @@ planning grows linearly with the offers.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 
-from pricing.cost import CostLine, Rates, affordable_seconds, cost_lines
+from pricing.cost import CostLine, Rates, cost_lines
 from pricing.explain import age_notes, hint_for, message_for, option_notes, unknown_names
 from pricing.layout import Layout
 from pricing.offers import Constraint, Misfit, Offer, Policy, Workload, offer_misfit
@@ -205,7 +204,7 @@ class _Search:
             return found
         if self.cooled and offer.key in self.cooled:
             return Misfit(Constraint.COOLED, COOLED_REASON)
-        kind = Kind(offer.instance, offer.capacity_type, offer.hazard)
+        kind = Kind(offer.instance, offer.capacity_type, offer.risk)
         timing = self._timings.get(kind)
         if timing is None:
             timing = self._timings[kind] = timing_of(kind, self.workload, self.policy, self.assumptions)
@@ -242,7 +241,9 @@ def _over_budget(option: PlanOption, policy: Policy) -> str:
 def _no_offer_fits(search: _Search) -> NoOfferFits:
     counts = Counter(rejection.constraint for rejection in search.rejections)
     cheapest = min(search.too_expensive, key=lambda option: (option.usd_sure, _order(option)), default=None)
-    epochs = None if cheapest is None else affordable_epochs(cheapest, search.workload, search.policy)
+    epochs = None
+    if cheapest is not None:
+        epochs = affordable_epochs(cheapest.offer, search.workload, search.policy, search.assumptions)
     return NoOfferFits(
         message_for(counts, cheapest, epochs, search.workload, search.policy),
         hint=hint_for(counts, epochs, search.workload),
@@ -252,11 +253,20 @@ def _no_offer_fits(search: _Search) -> NoOfferFits:
     )
 
 
-def affordable_epochs(option: PlanOption, workload: Workload, policy: Policy) -> int | None:
-    """Epochs of each training that the budget buys with this option at the policy's confidence; None: no budget."""
+def affordable_epochs(offer: Offer, workload: Workload, policy: Policy, assumptions: Assumptions) -> int | None:
+    """The most epochs (of each training) that fit the budget with this offer and policy; None without a budget.
+
+    At most what the workload asks for; 0: not even one fits. Found by bisection over the same estimate.
+    """
     if policy.budget_usd is None:
         return None
-    seconds = affordable_seconds(option.offer, policy.budget_usd, option.disk_gib, option.rates)
-    around = option.phases.around
-    per_epoch = (option.timing.sure.seconds - around) / workload.epochs
-    return min(workload.epochs, max(0, math.floor((seconds - around) / per_epoch)))
+    kind = Kind(offer.instance, offer.capacity_type, offer.risk)
+    low, high = 0, workload.epochs
+    while low < high:
+        middle = (low + high + 1) // 2
+        timing = timing_of(kind, replace(workload, epochs=middle), policy, assumptions)
+        if isinstance(timing, Timing) and timing.sure.usd(offer.usd_per_hour) <= policy.budget_usd:
+            low = middle
+        else:
+            high = middle - 1
+    return low

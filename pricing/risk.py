@@ -33,8 +33,8 @@ EXPOSURE_HOURS = (730.0, 12.0, 1.2)
 
 The advisor publishes which share of instances was interrupted "during the trailing month", not how long they ran. A
 whole month each gives the low end. The high end is set so that the worst bucket reaches the worst public trace of one
-real spot instance (0.57 an hour over 7 days, p3.2xlarge in us-east-1f, April 2023; traces of Wu et al., "Can't Be Late",
-NSDI 2024). The 12 hours between them are an assumption.
+real spot instance (0.57 an hour over 7 days, p3.2xlarge in us-east-1f, April 2023; traces of Wu et al., "Can't Be
+Late", NSDI 2024). The 12 hours between them are an assumption.
 """
 
 

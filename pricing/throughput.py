@@ -101,7 +101,7 @@ class Constants:
     """The same for a GPU without a single row."""
 
 
-CALIBRATED = Constants(bandwidth_share=0.01585, seconds_per_layer=0.0003386)
+CALIBRATED = Constants(bandwidth_share=0.01585, seconds_per_layer=0.0003393)
 
 VALIDATION_SPEEDUP = 2.0
 """A forward pass is a third of forward and backward (counted); decoding boxes and NMS take back a part (assumed)."""

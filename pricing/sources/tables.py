@@ -1,6 +1,6 @@
 """Reading the shipped tables.
 
-Owns the schema of `pricing/data/*.csv`. Each table is read once per process and only when asked for; nothing is written.
+Owns the schema of `pricing/data/*.csv`. Each table is read once per process, when asked for; nothing is written.
 The offers table has no quoted field on purpose: splitting lines is several times faster than a CSV parser, and
 `estimate` starts with it.
 """
@@ -19,7 +19,7 @@ from pricing.calibration import ThroughputRow
 from pricing.cost import BillingRule, Rate, Rates
 from pricing.hardware import Gpu, InstanceType
 from pricing.offers import CapacityType, Offer
-from pricing.risk import BUCKETS, PRIOR_HAZARD, Hazard, bucket_hazard
+from pricing.risk import BUCKETS, Hazard, bucket_hazard
 from pricing.throughput import ThroughputModel
 
 DATA = Path(__file__).parents[1] / "data"
@@ -106,7 +106,7 @@ def load_rates() -> Rates:
 
 @cache
 def load_spot_hazards() -> Mapping[tuple[str, str], Hazard]:
-    """Hazards of AWS spot offers by region and instance type; elsewhere `PRIOR_HAZARD` holds."""
+    """Hazards of AWS spot offers by region and instance type; elsewhere the prior holds."""
     known: dict[tuple[str, str], Hazard] = {}
     hazards: dict[tuple[str, str], Hazard] = {}
     for row in _records("spot_advisor.csv"):
@@ -153,7 +153,7 @@ def load_offers() -> tuple[Offer, ...]:
             if reference is not None:
                 offers.append(_on_demand(instance, (region, zone), reference, source))
             if spot:
-                hazard = hazards.get((region, name), PRIOR_HAZARD) if provider == "aws" else PRIOR_HAZARD
+                hazard = hazards.get((region, name)) if provider == "aws" else None
                 offers.append(_spot(instance, (region, zone), (Decimal(spot), reference), source, hazard))
         except (ValueError, KeyError, ArithmeticError) as error:
             raise TableError(f"offers.csv line {number}: {error!r}") from error
@@ -178,7 +178,7 @@ def _spot(
     place: tuple[str, str],
     usd: tuple[Decimal, Decimal | None],
     source: PriceSource,
-    hazard: Hazard,
+    hazard: Hazard | None,
 ) -> Offer:
     return Offer(
         instance=instance,
