@@ -1,4 +1,4 @@
-"""The error table of the throughput model: `python -m pricing.sources.calibrate` writes it to standard output as Markdown.
+"""The error table of the throughput model, as Markdown on standard output: `python -m pricing.sources.calibrate`.
 
 Owns the presentation of `pricing.calibration`. Run it after new measurements, and put the constants it names into
 `pricing/throughput.py`: a test compares the two.
