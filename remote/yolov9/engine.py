@@ -1,0 +1,161 @@
+"""The training loop: train epoch by epoch, validate, save, stop when asked.
+
+Owns the order of things. Every decision that needs numbers is made elsewhere: `recipe`, `optim`, `loss`, `evaluate`.
+A run that is interrupted at any step and resumed takes the same steps as one that was not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from enum import Enum
+
+import torch
+
+from remote.yolov9 import checkpoint, data, optim, snapshot
+from remote.yolov9.data import Batch
+from remote.yolov9.evaluate import Validation, evaluate, summarise
+from remote.yolov9.loss import Loss, detection_loss
+from remote.yolov9.report import EpochRow
+from remote.yolov9.run import Run
+
+
+class Ending(Enum):
+    """How a training ended."""
+
+    DONE = "done"
+    INTERRUPTED = "interrupted"
+
+
+def fit(run: Run) -> Ending:
+    """Train to the end, to the early stop or to an interruption; always leaves a resumable last.pt.
+
+    Raises NonFiniteLoss; the files are then those of the last save.
+    """
+    state = run.state
+    batches = data.train_batches(run.train, run.order, (state.epoch, state.step), run.loading)
+    while state.epoch < run.job.config.epochs and not _out_of_patience(run):
+        validation = validate(run) if train_one_epoch(run, batches) else None
+        stop = _asked_to_stop(run)
+        if stop and validation is None:
+            snapshot.save_last(run)
+            return Ending.INTERRUPTED
+        finish_epoch(run, validation)
+        if stop and state.epoch < run.job.config.epochs:
+            return Ending.INTERRUPTED
+    return Ending.DONE
+
+
+def train_one_epoch(run: Run, batches: Iterator[Batch]) -> bool:
+    """Train the rest of the present epoch. False: asked to stop before its end, and stopped at an optimiser step."""
+    state, spe = run.state, run.order.steps_per_epoch
+    run.network.train()
+    run.reporter.start_epoch()
+    waiting = 0
+    while state.step < spe:
+        run.schedule.apply(run.optimizer, run.batches_done)
+        # An optimiser step never spans two epochs, so that the end of an epoch is a place to resume from.
+        updates = waiting + 1 >= run.schedule.accumulate(run.batches_done) or state.step + 1 == spe
+        loss = backward(run, next(batches), synchronise=updates)
+        state.losses += loss.terms
+        state.step += 1
+        waiting = 0 if updates else waiting + 1
+        if updates:
+            optim.gradient_step(run.model, run.optimizer, run.scaler)
+            run.ema.update()
+        _after_step(run, loss)
+        if updates and state.step < spe:
+            if _asked_to_stop(run):
+                return False
+            if time.monotonic() - run.saved_at >= run.job.config.checkpoint_seconds:
+                snapshot.save_last(run)
+    return True
+
+
+def backward(run: Run, batch: Batch, *, synchronise: bool = True) -> Loss:
+    """Forward and backward of one batch; gradients are averaged over ranks when `synchronise`."""
+    images, targets = data.to_input(batch.images, run.device), batch.targets.to(run.device)
+    quiet = contextlib.nullcontext() if synchronise or run.ranks.world == 1 else run.network.no_sync()  # type: ignore[operator]
+    with quiet:
+        with torch.autocast(run.device.type, run.amp, enabled=run.amp is not None):
+            outputs = run.network(images)
+        grid = run.model.grid(images.shape[2], images.shape[3], run.device)
+        loss = detection_loss(outputs.main, outputs.auxiliary, targets, grid)
+        run.scaler.scale(loss.total * run.ranks.world).backward()  # type: ignore[no-untyped-call]
+    return loss
+
+
+def _after_step(run: Run, loss: Loss) -> None:
+    """Progress, and the check for a loss that is not finite: each step on a CPU, about once a second on a GPU."""
+    run.reporter.stepped(run.batches_done, run.order.batch)
+    if run.device.type == "cpu" or run.reporter.due():
+        snapshot.check_finite(run)
+        run.reporter.beat(float(loss.terms.sum()))
+
+
+def validate(run: Run) -> Validation | None:
+    """Validation of the averaged weights, where this epoch has one. None also when asked to stop in between."""
+    number, interval = run.state.epoch + 1, run.job.recipe.val_interval
+    if number % interval and number != run.job.config.epochs:
+        return None
+    run.ranks.broadcast(t for t in run.ema.model.state_dict().values() if t.is_floating_point())
+
+    def go_on() -> bool:
+        run.reporter.beat()
+        return not run.job.interrupt.requested
+
+    part = evaluate(run.ema.model, run.val, run.device, run.amp, go_on)
+    if run.ranks.any(part is None, run.device) or part is None:
+        return None
+    return summarise(part, run.ranks)
+
+
+def _asked_to_stop(run: Run) -> bool:
+    return run.ranks.any(run.job.interrupt.requested, run.device)
+
+
+def finish_epoch(run: Run, validation: Validation | None) -> None:
+    """Close the present epoch: row, best weights, files, and on to the next."""
+    state = run.state
+    snapshot.check_finite(run)
+    row = _row(run, validation)
+    state.rows.append(row)
+    if validation is not None and (state.best is None or row.fitness > state.best.fitness):
+        state.best = row
+        state.best_weights = checkpoint.half(run.ema.model.state_dict())
+        snapshot.save_best(run)
+    state.epoch, state.step = state.epoch + 1, 0
+    state.losses.zero_()
+    snapshot.save_last(run)
+    run.reporter.finished_epoch(state.rows, run.batches_done, state.best)
+    run.reporter.log_epoch(row)
+
+
+def _row(run: Run, validation: Validation | None) -> EpochRow:
+    box, cls, dfl = (run.state.losses / run.order.steps_per_epoch).tolist()
+    biases, weights, norms = (float(group["lr"]) for group in run.optimizer.param_groups)
+    scores = validation.scores if validation else None
+    val_box, val_cls, val_dfl = validation.losses if validation else (math.nan,) * 3
+    return EpochRow(
+        epoch=run.state.epoch,
+        train_box=box,
+        train_cls=cls,
+        train_dfl=dfl,
+        precision=scores.precision if scores else math.nan,
+        recall=scores.recall if scores else math.nan,
+        map50=scores.map50 if scores else math.nan,
+        map50_95=scores.map50_95 if scores else math.nan,
+        val_box=val_box,
+        val_cls=val_cls,
+        val_dfl=val_dfl,
+        lr_biases=biases,
+        lr_weights=weights,
+        lr_norms=norms,
+    )
+
+
+def _out_of_patience(run: Run) -> bool:
+    patience, best = run.job.config.patience, run.state.best
+    return bool(patience) and best is not None and run.state.epoch - 1 - best.epoch >= patience

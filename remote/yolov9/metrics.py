@@ -1,0 +1,118 @@
+"""Average precision as COCO defines it: greedy matching by score, 101 recall points, ten IoU thresholds.
+
+Owns matching and integration; NumPy only. Shape symbols: B images, D detections an image, G ground truths an image,
+T thresholds, N detections of all images, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+THRESHOLDS: Floats = np.linspace(0.5, 0.95, 10)
+_RECALLS: Floats = np.linspace(0, 1, 101)
+_CONFIDENCES: Floats = np.linspace(0, 1, 1001)
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """What happened to the detections of some images."""
+
+    hit: Bools
+    """(N, T): matched a ground truth of its class at that threshold."""
+    scores: Floats
+    """(N,)."""
+    classes: Ints
+    """(N,)."""
+    truths: Ints
+    """(K,): ground truths of each class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The figures of one validation, means over the classes that have ground truth."""
+
+    precision: float
+    """At IoU 0.5 and the confidence with the best F1."""
+    recall: float
+    map50: float
+    map50_95: float
+
+
+def match(iou: Floats, valid: Bools) -> Bools:
+    """Greedy matching at all thresholds.
+
+    iou (B, D, G) with detections by descending score and 0 where classes differ or one side is padding; valid (B, D)
+    -> hit (B, D, T). Each detection takes the free ground truth of the highest IoU at or above the threshold.
+    """
+    hit = np.zeros((*iou.shape[:2], len(THRESHOLDS)), bool)
+    possible = valid & (iou.max(2, initial=0) >= THRESHOLDS[0])
+    rows = np.argsort(~possible, axis=1, kind="stable")[:, : int(possible.sum(1).max(initial=0))]
+    images = np.arange(len(iou))
+    free = np.ones((len(iou), len(THRESHOLDS), iou.shape[2]), bool)
+    # One step a rank, not a detection: a later detection depends on what earlier ones took.
+    for rank in range(rows.shape[1]):
+        row = rows[:, rank]
+        overlap = np.where(free, iou[images, row][:, None, :], 0)  # (B, T, G)
+        best = overlap.argmax(2)
+        taken = (overlap.max(2) >= THRESHOLDS) & possible[images, row][:, None]
+        hit[images, row] |= taken
+        image, threshold = np.nonzero(taken)
+        free[image, threshold, best[image, threshold]] = False
+    return hit
+
+
+def join(parts: Sequence[Matches]) -> Matches:
+    """The matches of several batches as one; at least one part."""
+    return Matches(
+        np.concatenate([p.hit for p in parts]),
+        np.concatenate([p.scores for p in parts]),
+        np.concatenate([p.classes for p in parts]),
+        np.sum([p.truths for p in parts], axis=0),
+    )
+
+
+def score(matches: Matches) -> Scores:
+    """Average precision and the best operating point. No ground truth at all: zeros."""
+    order = np.argsort(-matches.scores, kind="stable")
+    hit, scores, classes = matches.hit[order], matches.scores[order], matches.classes[order]
+    present = np.flatnonzero(matches.truths)
+    if not len(present):
+        return Scores(0.0, 0.0, 0.0, 0.0)
+    precision, ap = np.zeros((len(present), len(_CONFIDENCES))), np.zeros((len(present), len(THRESHOLDS)))
+    recall = np.zeros_like(precision)
+    for row, cls in enumerate(present):
+        mine = classes == cls
+        ap[row] = average_precision(hit[mine], int(matches.truths[cls]))
+        precision[row], recall[row] = _curves(hit[mine, 0], scores[mine], int(matches.truths[cls]))
+    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+    best = int(f1.mean(0).argmax())
+    return Scores(
+        float(precision[:, best].mean()), float(recall[:, best].mean()), float(ap[:, 0].mean()), float(ap.mean())
+    )
+
+
+def average_precision(hit: Bools, truths: int) -> Floats:
+    """AP of one class at each threshold: hit (N, T) by descending score -> (T,)."""
+    true = hit.cumsum(0)  # (N, T)
+    precision = true / np.arange(1, len(hit) + 1)[:, None]
+    envelope = np.maximum.accumulate(precision[::-1], axis=0)[::-1]
+    padded = np.concatenate((envelope, np.zeros((1, hit.shape[1]))))
+    # The first detection whose recall reaches each point; beyond the last one precision is 0.
+    first = np.stack([np.searchsorted(true[:, t] / truths, _RECALLS, side="left") for t in range(hit.shape[1])])
+    result: Floats = np.take_along_axis(padded, first.T, 0).mean(0)
+    return result
+
+
+def _curves(hit: Bools, scores: Floats, truths: int) -> tuple[Floats, Floats]:
+    """Precision and recall of one class when everything below each confidence is left out."""
+    kept = np.searchsorted(-scores, -_CONFIDENCES, side="right")
+    true = np.concatenate(([0], hit.cumsum()))[kept]
+    return true / np.maximum(kept, 1), true / truths

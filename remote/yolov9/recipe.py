@@ -1,0 +1,110 @@
+"""What "auto" becomes: the recipe of a run, from its configuration and the size of its data set. Pure.
+
+Two recipes, chosen by the number of optimiser steps. Long runs follow the reference: SGD, linear decay, strong
+augmentation. Short runs cannot afford its slow start: AdamW, cosine decay, milder augmentation, and averages that
+turn over within the run. README.md of this package gives the measurements behind the numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from remote.yolov9.config import Hyp, TrainConfig
+
+NOMINAL_BATCH = 64
+"""Gradients are accumulated to this many pictures in long runs; weight decay is meant for it."""
+SHORT_STEPS = 10_000
+"""Fewer batches than this: a short run."""
+WARMUP_STEPS = 100
+"""The warm-up of a long run is not shorter."""
+WARMUP_SHARE = 0.1
+"""The warm-up takes at most this share of the steps."""
+VAL_COST = 0.25
+"""Time of a validation picture over that of a training picture."""
+VAL_SHARE = 0.06
+"""Validation may take this share of the training time before it gets rarer."""
+
+LONG = Hyp()
+SHORT = Hyp(lr0=0.002, momentum=0.9, weight_decay=0.01, scale=0.5, mixup=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that follows from configuration and data set size; steps are batches."""
+
+    optimizer: str
+    hyp: Hyp
+    batch: int
+    steps_per_epoch: int
+    steps: int
+    cosine: bool
+    accumulate: int
+    weight_decay: float
+    warmup_steps: int
+    warmup_bias_lr: float
+    ema_decay: float
+    ema_ramp: float
+    """Optimiser steps."""
+    norm_momentum: float
+    mosaic_epochs: int
+    """The first so many epochs draw mosaics."""
+    val_interval: int
+
+
+def choose(config: TrainConfig, train_pictures: int, val_pictures: int) -> Recipe:
+    """The recipe for a data set of that size."""
+    batch = config.batch or auto_batch(config.epochs, train_pictures)
+    steps_per_epoch = -(-train_pictures // batch)
+    steps = steps_per_epoch * config.epochs
+    adamw = config.optimizer == "adamw" or (config.optimizer == "auto" and steps < SHORT_STEPS)
+    hyp = replace(SHORT if adamw else LONG, **config.hyp)
+    accumulate = 1 if adamw else max(round(NOMINAL_BATCH / batch), 1)
+    updates = max(steps // accumulate, 1)
+    return Recipe(
+        optimizer="adamw" if adamw else "sgd",
+        hyp=hyp,
+        batch=batch,
+        steps_per_epoch=steps_per_epoch,
+        steps=steps,
+        cosine=adamw,
+        accumulate=accumulate,
+        weight_decay=hyp.weight_decay * (1 if adamw else batch * accumulate / NOMINAL_BATCH),
+        warmup_steps=_warmup_steps(hyp, steps_per_epoch, steps),
+        warmup_bias_lr=0.0 if adamw else hyp.warmup_bias_lr,
+        ema_decay=max(0.0, min(0.9999, 1 - 10 / updates)),
+        ema_ramp=min(2000.0, max(updates / 20, 1.0)),
+        norm_momentum=0.03,
+        mosaic_epochs=config.epochs - _close_mosaic(config, short=steps < SHORT_STEPS),
+        val_interval=config.val_interval or _val_interval(train_pictures, val_pictures),
+    )
+
+
+def auto_batch(epochs: int, train_pictures: int) -> int:
+    """The largest of 4, 8, 16 that leaves 500 steps, so that small sets get enough of them."""
+    return next((b for b in (16, 8) if epochs * train_pictures >= 500 * b), 4)
+
+
+def _warmup_steps(hyp: Hyp, steps_per_epoch: int, steps: int) -> int:
+    wanted = max(round(hyp.warmup_epochs * steps_per_epoch), WARMUP_STEPS) if hyp.warmup_epochs else 0
+    return min(wanted, int(steps * WARMUP_SHARE))
+
+
+def _close_mosaic(config: TrainConfig, *, short: bool) -> int:
+    """Epochs at the end without mosaic: as asked, else a fifth of a short run, else 15."""
+    wanted = config.close_mosaic
+    if wanted is None:
+        wanted = config.epochs // 5 if short else 15
+    return min(wanted, config.epochs)
+
+
+def _val_interval(train_pictures: int, val_pictures: int) -> int:
+    return max(1, round(val_pictures * VAL_COST / (train_pictures * VAL_SHARE)))
+
+
+def describe(recipe: Recipe) -> str:
+    """The choices in one line, for the log."""
+    return (
+        f"{recipe.optimizer} lr {recipe.hyp.lr0:g} {'cosine' if recipe.cosine else 'linear'}, batch {recipe.batch}"
+        f" x {recipe.accumulate}, {recipe.steps} steps, warm-up {recipe.warmup_steps},"
+        f" mosaic for {recipe.mosaic_epochs} epochs, validation every {recipe.val_interval}"
+    )

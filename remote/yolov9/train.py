@@ -1,0 +1,72 @@
+"""Entry point: `python -m remote.yolov9.train CONFIG.json`. Whatever goes wrong: one line on stderr, an exit code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from remote.dataset import DatasetError, open_dataset
+from remote.protocol import EXIT_BAD_INPUT, EXIT_DONE, EXIT_INTERRUPTED
+from remote.yolov9 import data, engine, recipe, snapshot
+from remote.yolov9.config import ConfigError, TrainConfig
+from remote.yolov9.distributed import Ranks, choose_device
+from remote.yolov9.interrupt import Interrupt
+from remote.yolov9.run import Job, build_run
+
+EXIT_FAILED = 1
+
+log = logging.getLogger("yolov9")
+
+
+def main(argv: list[str]) -> int:
+    """Train as the configuration file says. Returns the exit code."""
+    interrupt = Interrupt()
+    interrupt.install()
+    ranks = Ranks.from_environment(os.environ)
+    logging.basicConfig(level=logging.INFO if ranks.leads else logging.WARNING, format="%(message)s", stream=sys.stderr)
+    try:
+        if len(argv) != 1:
+            raise ConfigError("usage: python -m remote.yolov9.train CONFIG.json")
+        return _train(TrainConfig.from_file(Path(argv[0])), ranks, interrupt)
+    except (ConfigError, DatasetError) as error:
+        log.error("error: %s", error)
+        return EXIT_BAD_INPUT
+    except (snapshot.NonFiniteLoss, torch.cuda.OutOfMemoryError, OSError) as error:
+        log.error("error: %s", error)
+        return EXIT_FAILED
+    finally:
+        ranks.close()
+
+
+def _train(config: TrainConfig, ranks: Ranks, interrupt: Interrupt) -> int:
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    device = choose_device(config.device, ranks.local)
+    dataset = open_dataset(config.data)
+    ranks.open(device)
+    budget = int(data.available_memory() * data.CACHE_SHARE) // ranks.world
+    chosen = recipe.choose(config, len(dataset.train), len(dataset.val))
+    log.info("%s, %d + %d pictures, %s", config.model, len(dataset.train), len(dataset.val), recipe.describe(chosen))
+    run = build_run(
+        Job(
+            config=config,
+            recipe=chosen,
+            names=dataset.names,
+            train=data.Pictures(dataset.train, config.image_size, budget // 2),
+            val=data.Pictures(dataset.val, config.image_size, budget // 2),
+            ranks=ranks,
+            device=device,
+            interrupt=interrupt,
+        )
+    )
+    if config.resume:
+        snapshot.resume(run)
+    return EXIT_INTERRUPTED if engine.fit(run) is engine.Ending.INTERRUPTED else EXIT_DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
