@@ -32,9 +32,9 @@ JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 FILLER = bytes(range(1, 255)) * 8
 BROKEN = (
     OSError, SyntaxError, ValueError, TypeError, IndexError, KeyError, EOFError, OverflowError,
-    struct.error, zlib.error, Image.DecompressionBombError, Image.DecompressionBombWarning,
+    struct.error, zlib.error, Image.DecompressionBombError, Warning,
 )  # fmt: skip
-"""What Pillow raises on broken files, from its own checks and from the parsing beneath."""
+"""What Pillow raises on broken files, by itself and from the parsing beneath; warnings too, where they are errors."""
 
 
 class PictureError(DatasetError):

@@ -2,7 +2,7 @@
 
 import math
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remote.dataset.labels import parse_labels
@@ -30,11 +30,13 @@ def assert_sound(text: str, classes: int) -> None:
     assert all(1 <= finding.line <= lines for finding in labels.findings)
 
 
+@settings(deadline=None)
 @given(TEXTS, st.integers(1, 90))
 def test_every_text_gives_finite_boxes_inside_the_picture(text: str, classes: int):
     assert_sound(text, classes)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(*[st.floats(0.05, 0.95)] * 2, *[st.floats(0.01, 0.1)] * 2), max_size=20, unique=True))
 def test_good_rows_come_back_unchanged_and_in_order(boxes):
     text = "\n".join(f"0 {cx!r} {cy!r} {w!r} {h!r}" for cx, cy, w, h in boxes)
