@@ -20,10 +20,9 @@ def save_seconds(now: float, gone_at: float, reserve: float) -> float:
     return min(reserve, max(0.0, gone_at - now) * SAVE_SHARE)
 
 
-def upload_ends(now: float, gone_at: float) -> float:
-    """When the final upload of files is given up, so that the outcome can still be stored before `gone_at`."""
-    left = max(0.0, gone_at - now)
-    return gone_at - min(OUTCOME_SECONDS, left / 4)
+def outcome_seconds(now: float, gone_at: float) -> float:
+    """How much of the time until `gone_at` the final upload of files, which begins now, leaves for the outcome."""
+    return min(OUTCOME_SECONDS, max(0.0, gone_at - now) / 4)
 
 
 def launcher_watches(now: float, seen_at: float, linger: float) -> bool:

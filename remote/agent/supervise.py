@@ -193,11 +193,11 @@ class Supervisor:
     def _last_sync(self) -> None:
         """Everything that the trainings left goes to the storage; bounded by silence, failures and the time left."""
         self._board.enter(Phase.SYNCING)
+        kept = deadline.outcome_seconds(self._clock.now(), self._gone_at())
         while not self._sync.done and self._sync.failures < FINAL_FAILURES:
             self._write(self._paths.final_request, "")
             self._checkpoint_of(self._sync.keep())
-            now = self._clock.now()
-            if now >= deadline.upload_ends(now, self._gone_at()):
+            if self._clock.now() >= self._gone_at() - kept:
                 self._sync.message = self._sync.message or "the last upload was not finished in time"
                 return
             if self._sync.silent_seconds() > SYNC_SILENCE_SECONDS:

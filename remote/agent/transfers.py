@@ -96,8 +96,9 @@ class SyncProgram:
 
     def keep(self) -> TransferOutcome | None:
         """Start it if it does not run, note its end, and return its newest outcome."""
-        outcome = self._transfers.outcome(self._paths.sync_outcome)
-        if self._child is not None and (code := self._child.poll()) is not None:
+        code = None if self._child is None else self._child.poll()
+        outcome = self._transfers.outcome(self._paths.sync_outcome)  # after the poll: its last word is there by then
+        if code is not None:
             self._ended(code, outcome)
         elif self._child is None and not self.done and self._clock.monotonic() >= self._next_start:
             self._start()

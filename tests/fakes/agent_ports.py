@@ -52,6 +52,8 @@ class FakeChild:
         self.signals: list[str] = []
         self.ends_at: float | None = None
         self.code = 0
+        self.swept = False
+        """Its family was killed after its own end."""
         self.save_seconds: float | None = 1.0
         """From SIGTERM to exit 75; None: it does not listen."""
         self.on_poll: Callable[[float], None] = lambda _now: None
@@ -80,7 +82,9 @@ class FakeChild:
         self.signals.append("USR1")
 
     def kill(self) -> None:
-        if not self._ended:
+        if self._ended:
+            self.swept = True
+        else:
             self.signals.append("KILL")
             self.ends_at, self.code = self._clock.time, KILLED
 

@@ -20,7 +20,7 @@ def test_save_upload_and_outcome_follow_each_other_before_the_end(now: float, le
     gone_at = now + left
     saved = now + deadline.save_seconds(now, gone_at, reserve)
     assert now <= saved <= max(now, gone_at)
-    assert deadline.upload_ends(saved, gone_at) <= gone_at
+    assert saved <= gone_at - deadline.outcome_seconds(saved, gone_at) or left <= 0
 
 
 @pytest.mark.parametrize(("age", "there"), [(0, True), (179, True), (180, False), (1000, False)])

@@ -1,0 +1,177 @@
+"""The fakes of the agent, and one lease on them whose parts a test changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from remote import protocol
+from remote.agent.processes import Answer
+from remote.agent.supervise import Ports, Supervisor
+from remote.protocol import (
+    AgentJob,
+    AgentStatus,
+    Checkpoint,
+    DataSpec,
+    LeasePaths,
+    StorageSpec,
+    TaskProgress,
+    TaskSpec,
+    TransferOutcome,
+)
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "fakes"))
+from agent_ports import FakeChild, FakeClock, FakePrograms, MachineGone
+
+CHECKPOINT = Checkpoint("a", 1, 10, "s3://b/k.pt", "ab", 5, 1.0)
+
+
+@dataclass
+class FakeNotices:
+    """Announcements that a test makes."""
+
+    notice: dict[str, str] | None = None
+    likely: str | None = None
+    broken: Exception | None = None
+
+    def preemption(self) -> dict[str, str] | None:
+        if self.broken is not None:
+            raise self.broken
+        return self.notice
+
+    def rebalance(self) -> str | None:
+        return self.likely
+
+
+@dataclass
+class Lease:
+    """One lease. By default: staging takes 3 s, each training 20 s, the last sync 2 s, and nobody watches."""
+
+    paths: LeasePaths
+    job: AgentJob
+    clock: FakeClock = field(default_factory=FakeClock)
+    notices: FakeNotices = field(default_factory=FakeNotices)
+
+    def __post_init__(self) -> None:
+        self.programs = FakePrograms(self.clock)
+        self.programs.answers["poweroff"] = MachineGone()
+        self.programs.plans = {
+            "transfer/stage": [self.staging()],
+            "transfer/sync": [self.syncing()],
+            "transfer/outcome": [lambda child: child.ends_in(1)],
+            "task/a": [self.training(20)],
+        }
+        self.statuses: list[AgentStatus] = []
+
+    def supervisor(self) -> Supervisor:
+        return Supervisor(self.job, self.paths, Ports(self.programs, self.clock, self.notices), pid=77)
+
+    def run(self) -> AgentStatus:
+        """Until the power-off; the last status."""
+        with pytest.raises(MachineGone):
+            self.supervisor().run()
+        return self.status()
+
+    def status(self) -> AgentStatus:
+        return protocol.read(self.paths.status, AgentStatus)
+
+    def stored_outcome(self) -> AgentStatus:
+        return protocol.read(self.paths.outcome, AgentStatus)
+
+    def watch(self, seconds: float) -> None:
+        """A launcher shows itself `seconds` from the start."""
+
+        def touch() -> None:
+            self.paths.launcher_beat.touch()
+            os.utime(self.paths.launcher_beat, (self.clock.time, self.clock.time))
+
+        self.clock.at(seconds, touch)
+
+    def staging(self, seconds: float = 3, code: int = 0, **outcome: object):
+        said = {"ok": True, "final": True, "files": 3, "data": str(self.paths.data), **outcome}
+
+        def plan(child: FakeChild) -> None:
+            child.ends_in(seconds, code)
+            child.on_end = lambda: protocol.write(self.paths.stage_outcome, TransferOutcome(**said))
+
+        return plan
+
+    def syncing(self, seconds: float = 2, code: int = 0, message: str = ""):
+        """It beats while it lives and ends `seconds` after the final request."""
+
+        def plan(child: FakeChild) -> None:
+            def beat(now: float) -> None:
+                ok = not message
+                if self.paths.final_request.exists() and child.ends_at is None:
+                    child.ends_in(seconds, code)
+                outcome = TransferOutcome(ok=ok, message=message, checkpoint=CHECKPOINT, at=now)
+                protocol.write(self.paths.sync_outcome, outcome)
+
+            child.on_poll = beat
+            child.on_end = lambda: protocol.write(
+                self.paths.sync_outcome,
+                TransferOutcome(ok=code == 0, message=message, final=True, checkpoint=CHECKPOINT, at=self.clock.time),
+            )
+
+        return plan
+
+    def training(self, seconds: float | None, code: int = 0, *, task: str = "a", steps_per_second: float = 2.0):
+        """It makes steps and ends after `seconds` (None: never) with `code`."""
+
+        def plan(child: FakeChild) -> None:
+            began = self.clock.time
+            if seconds is not None:
+                child.ends_in(seconds, code)
+
+            def step(now: float) -> None:
+                done = int((now - began) * steps_per_second)
+                protocol.write(self.paths.task(task).progress, TaskProgress(0, 9, done, 900, 1.0, at=now))
+
+            child.on_poll = step
+
+        return plan
+
+
+def make_job(**changes: object) -> AgentJob:
+    base = {
+        "run_id": "run",
+        "lease_id": "lease",
+        "deadline": FakeClock().start + 3600,
+        "python": ["py"],
+        "storage": StorageSpec("s3://b/out", "us-east-1"),
+        "data": DataSpec("s3://b/d.tar", files=3),
+        "tasks": [TaskSpec("a", {"epochs": 9})],
+        "poweroff": ["poweroff"],
+        "save_reserve_seconds": 90.0,
+        "linger_seconds": 0.0,
+    }
+    return AgentJob(**{**base, **changes})
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake hour has thousands of beats, and each puts a status on the disk."""
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+
+
+@pytest.fixture
+def lease(tmp_path: Path):
+    """A maker of leases: `lease(deadline=...)` changes the job."""
+    return lambda **changes: Lease(LeasePaths(tmp_path), make_job(**changes))
+
+
+@pytest.fixture
+def answer():
+    """A maker of command answers."""
+    return lambda code, output="": Answer(code, output)
+
+
+@pytest.fixture
+def config_of(tmp_path: Path):
+    """Reads the configuration that a task's trainer got."""
+    return lambda task: json.loads(LeasePaths(tmp_path).task(task).config.read_text())
