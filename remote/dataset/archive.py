@@ -99,18 +99,23 @@ def extract(archive: Path, target: Path) -> int:
 
     Raises DatasetError: unreadable archive, a member that leaves the target, a device, or too much to write.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise DatasetError(f"{target}: is already there", "name a new folder to unpack into")
+    _refuse_taken(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
         count = _unpack(archive, partial)
+        _refuse_taken(target)  # somebody else may have been quicker
         partial.replace(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return count
+
+
+def _refuse_taken(target: Path) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise DatasetError(f"{target}: is already there", "name a new folder to unpack into")
 
 
 def find_root(folder: Path) -> Path:

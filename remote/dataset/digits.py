@@ -75,6 +75,10 @@ def make_digits(target: Path, *, seed: int = 0, train: int = 200, val: int = 40,
         text = title + data_file_text([str(name) for name in range(CLASSES)], (Split.TRAIN, Split.VAL))
         (partial / "data.yaml").write_text(text, encoding="utf-8")
         partial.replace(target)
+    except OSError:
+        if not target.exists():
+            raise
+        return _kept(target, title)  # another run was quicker
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target
