@@ -176,8 +176,8 @@ def _json(body: dict[str, object]) -> Answer:
 
 
 def _reset(environ: WSGIEnvironment) -> None:
-    """Drop the connection with a TCP reset. Raises ConnectionAbortedError, so that nothing is answered."""
+    """Drop the connection; the server's close then resets it. Raises ConnectionAbortedError: nothing is answered."""
     connection: socket.socket = environ["werkzeug.socket"]
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()
+    connection.shutdown(socket.SHUT_RDWR)
     raise ConnectionAbortedError("reset by a fault plan")

@@ -61,6 +61,7 @@ class Guest:
         self._metadata = Metadata(identity, mint)
         self._server = MetadataServer(identity.address, self._metadata)
         self.address = identity.address
+        self._console.write_bytes(b"")  # the console shows the boot that is going on
         spec = MachineSpec(
             instance_id=identity.instance_id,
             root=str(self._root.path),

@@ -219,8 +219,8 @@ class Hypervisor:
                 self._slots[instance_id] = replace(slot, phase=Phase.GONE)
 
     def live(self) -> int:
-        """How many instances are not gone."""
-        return sum(slot.phase is not Phase.GONE for slot in self._slots.values())
+        """How many instances run, or are on their way up or down."""
+        return sum(slot.phase not in (Phase.OFF, Phase.GONE) for slot in self._slots.values())
 
     def console(self, instance_id: str) -> bytes:
         """The last part of an instance's console; empty for one that is unknown or gone."""

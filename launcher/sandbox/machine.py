@@ -93,13 +93,13 @@ class Machine:
         async with serve(self._spec, key, self._children.start):
             self._say(f"[sandbox] {self._spec.instance_id} answers SSH on {self._spec.address}:{self._spec.ssh_port}")
             self._services.boot()
-            work = asyncio.gather(self._boot(key), self._tick())
-            try:
-                await self._lifeline()
-            finally:
-                work.cancel()
-                with suppress(asyncio.CancelledError):
-                    await work
+            work = asyncio.ensure_future(asyncio.gather(self._boot(key), self._tick()))
+            closed = asyncio.ensure_future(self._lifeline())
+            await asyncio.wait({work, closed}, return_when=asyncio.FIRST_COMPLETED)
+            closed.cancel()
+            work.cancel()
+            with suppress(asyncio.CancelledError):
+                await work  # raises where the machine itself failed: the hypervisor then sees it end
 
     async def _lifeline(self) -> None:
         closed = asyncio.Event()

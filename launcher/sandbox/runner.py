@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import pwd
+import stat
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ def choose(folder: Path) -> Runner:
 
 
 def _can_run(entry: pwd.struct_passwd, folder: Path) -> bool:
+    if not all(_open_to_others(path) for path in (folder, Path(sys.executable).resolve().parent)):
+        return False  # saves starting an interpreter
     try:
         probe = subprocess.run(
             [sys.executable, "-c", _PROBE, str(folder)],
@@ -69,3 +72,7 @@ def _can_run(entry: pwd.struct_passwd, folder: Path) -> bool:
     except (OSError, subprocess.SubprocessError):
         return False
     return probe.returncode == 0
+
+
+def _open_to_others(folder: Path) -> bool:
+    return all(path.stat().st_mode & stat.S_IXOTH for path in (folder, *folder.parents))
