@@ -78,6 +78,8 @@ def test_another_lease_is_left_alone(programs: MachinePrograms, tmp_path: Path) 
     child = start(programs, tmp_path, "import time; time.sleep(60)")
     assert MachinePrograms("lease", tmp_path, tmp_path).kill_left_behind() == 0
     assert child.poll() is None
+    child.kill()
+    wait_for(lambda: child.poll() is not None)
 
 
 def test_signals_to_an_ended_program_are_harmless(programs: MachinePrograms, tmp_path: Path) -> None:

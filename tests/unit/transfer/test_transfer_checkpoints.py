@@ -1,0 +1,140 @@
+"""Checkpoints in the storage: order of writing, retention, verification."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from remote import protocol
+from remote.protocol import Manifest, StoredRun, TaskProgress
+from remote.transfer.checkpoints import TaskCheckpoints
+from remote.transfer.store import StoreError
+
+FOLDER = StoredRun("run").checkpoints("a")
+
+
+@pytest.fixture
+def checkpoints(folder) -> TaskCheckpoints:
+    return TaskCheckpoints(folder.store, StoredRun("run"), "a", folder.paths.transfer)
+
+
+def commit(checkpoints: TaskCheckpoints, folder, step: int, content: str = ""):
+    source = folder.paths.transfer / "source"
+    source.write_text(content or f"weights at {step}")
+    checkpoint = checkpoints.commit(source, TaskProgress(step // 10, 9, step, 90, 1.0), at=float(step))
+    checkpoints.prune(checkpoint.key.rsplit("/", 1)[1])
+    return checkpoint
+
+
+def test_the_object_is_there_before_its_manifest(checkpoints, folder) -> None:
+    checkpoint = commit(checkpoints, folder, 20)
+    puts = [key for call, key in folder.store.calls if call == "put"]
+    assert [key.rsplit(".", 1)[1] for key in puts] == ["pt", "json"]
+    assert checkpoint.key == f"s3://bucket/out/{puts[0]}"
+    assert (checkpoint.epoch, checkpoint.step) == (2, 20)
+
+
+def test_a_manifest_that_did_not_get_through_makes_no_checkpoint(checkpoints, folder, tmp_path: Path) -> None:
+    folder.store.fail("put", ".json")
+    with pytest.raises(StoreError):
+        commit(checkpoints, folder, 20)
+    assert checkpoints.restore(tmp_path / "last.pt") == (None, [])
+    commit(checkpoints, folder, 20)
+    assert len(folder.manifests()) == 1
+
+
+def test_the_same_content_is_sent_once(checkpoints, folder) -> None:
+    first = commit(checkpoints, folder, 20, "same")
+    second = commit(checkpoints, folder, 0, "same")
+    assert first == second
+    assert [call for call, _ in folder.store.calls].count("put") == 2
+
+
+def test_two_are_kept_and_manifests_go_before_their_objects(checkpoints, folder) -> None:
+    for step in (10, 20, 30):
+        commit(checkpoints, folder, step)
+    assert [manifest.step for manifest in folder.manifests()] == [20, 30]
+    assert len(folder.objects()) == 4
+    deleted = [key for call, key in folder.store.calls if call == "delete"]
+    assert [key.rsplit(".", 1)[1] for key in deleted] == ["json", "pt"]
+
+
+def test_a_prune_that_died_half_way_is_finished_by_the_next(checkpoints, folder, tmp_path: Path) -> None:
+    for step in (10, 20):
+        commit(checkpoints, folder, step)
+    folder.store.fail("delete", ".pt")
+    with pytest.raises(StoreError):
+        commit(checkpoints, folder, 30)
+    assert checkpoints.restore(tmp_path / "last.pt")[0].step == 30
+    commit(checkpoints, folder, 40)
+    assert len(folder.objects()) == 4
+
+
+def test_what_just_came_is_kept_even_if_its_step_is_lower(checkpoints, folder) -> None:
+    for step in (50, 60, 40):
+        commit(checkpoints, folder, step)
+    assert [manifest.step for manifest in folder.manifests()] == [40, 60]
+
+
+def test_a_file_of_somebody_else_is_not_removed(checkpoints, folder) -> None:
+    folder.store.objects[f"{FOLDER}notes.txt"] = b"mine"
+    for step in (10, 20, 30):
+        commit(checkpoints, folder, step)
+    assert f"{FOLDER}notes.txt" in folder.store.objects
+
+
+def test_the_newest_whole_one_is_restored(checkpoints, folder, tmp_path: Path) -> None:
+    for step in (10, 20):
+        commit(checkpoints, folder, step)
+    checkpoint, warnings = checkpoints.restore(tmp_path / "weights" / "last.pt")
+    assert (checkpoint.step, warnings) == (20, [])
+    assert (tmp_path / "weights" / "last.pt").read_text() == "weights at 20"
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda body: body[:-1], "bytes, its manifest says"),
+        (lambda body: b"X" + body[1:], "its content is not what its manifest says"),
+        (lambda body: None, "its object is missing"),
+    ],
+    ids=["torn", "changed", "missing"],
+)
+def test_l10_a_damaged_newest_one_is_skipped_with_a_warning(checkpoints, folder, tmp_path, damage, said) -> None:
+    commit(checkpoints, folder, 10)
+    key = FOLDER + commit(checkpoints, folder, 20).key.rsplit("/", 1)[1]
+    damaged = damage(folder.store.objects.pop(key))
+    if damaged is not None:
+        folder.store.objects[key] = damaged
+    checkpoint, warnings = checkpoints.restore(tmp_path / "last.pt")
+    assert checkpoint.step == 10
+    assert len(warnings) == 1
+    assert said in warnings[0]
+    assert (tmp_path / "last.pt").read_text() == "weights at 10"
+    assert list(folder.paths.transfer.glob("*.restore.pt")) == []
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        (Manifest("b", 9, 99, "0000000099-abcdef01.pt", "ab", 5, 1.0), "it is of 'b'"),
+        (Manifest("a", 9, 99, "../../b/checkpoints/x.pt", "ab", 5, 1.0), "names '../../b/checkpoints/x.pt'"),
+        (None, "not JSON"),
+    ],
+    ids=["another task", "another folder", "garbage"],
+)
+def test_a_foreign_manifest_is_skipped_with_a_warning(checkpoints, folder, tmp_path, manifest, said) -> None:
+    commit(checkpoints, folder, 10)
+    body = b"{" if manifest is None else protocol.encode(manifest).encode()
+    folder.store.objects[f"{FOLDER}0000000099-abcdef01.json"] = body
+    checkpoint, warnings = checkpoints.restore(tmp_path / "last.pt")
+    assert checkpoint.step == 10
+    assert said in warnings[0]
+
+
+def test_a_storage_that_fails_is_not_an_empty_one(checkpoints, folder, tmp_path: Path) -> None:
+    commit(checkpoints, folder, 10)
+    folder.store.fail("get", ".json")
+    with pytest.raises(StoreError):
+        checkpoints.restore(tmp_path / "last.pt")
