@@ -95,7 +95,8 @@ class Machine:
             self._services.boot()
             work = asyncio.ensure_future(asyncio.gather(self._boot(key), self._tick()))
             closed = asyncio.ensure_future(self._lifeline())
-            await asyncio.wait({work, closed}, return_when=asyncio.FIRST_COMPLETED)
+            both: set[asyncio.Future[tuple[None, None]] | asyncio.Future[None]] = {work, closed}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             closed.cancel()
             work.cancel()
             with suppress(asyncio.CancelledError):

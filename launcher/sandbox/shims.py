@@ -33,14 +33,17 @@ for word in "$@"; do
     *) [ -n "$when" ] || when=$word ;;
   esac
 done
-case ${when:-+1} in
-  now) due=$(date +%s) ;;
-  +[0-9]*) due=$(( $(date +%s) + ${when#+} * 60 )) 2>/dev/null || due= ;;
-  [0-9]*:[0-9][0-9]) due=$(date -u -d "$when" +%s) || due=
-    [ -z "$due" ] || [ "$due" -ge "$(date +%s)" ] || due=$(( due + 86400 )) ;;
+when=${when:-+1}
+now=$(date +%s)
+minutes=${when#+}
+case $when in
+  now) due=$now ;;
+  +*) case $minutes in ''|*[!0-9]*) due= ;; *) due=$(( now + minutes * 60 )) ;; esac ;;
+  [0-9]*:[0-9][0-9])
+    due=$(date -u -d "$when" +%s) || due=
+    [ -z "$due" ] || [ "$due" -ge "$now" ] || due=$(( due + 86400 )) ;;
   *) due= ;;
 esac
-[ -n "$when" ] || due=$(( $(date +%s) + 60 ))
 [ -n "$due" ] || { echo "Failed to parse time specification: $when" >&2; exit 1; }
 echo "$due" > "$run/.shutdown.$$" && mv "$run/.shutdown.$$" "$run/shutdown"
 """
