@@ -10,41 +10,26 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from launcher import localdata, wiring
-from launcher.clock import Clock
+from launcher import wiring
+from launcher.context import Context
 from launcher.drive import drive
 from launcher.errors import BadInput, ProviderError, StopUnconfirmed
-from launcher.home import Home
+from launcher.estimating import cloud_of, data_facts
+from launcher.history import load_run
 from launcher.interrupts import Interrupts
 from launcher.jobspec import JobSpec, parse
 from launcher.journal import Journal, replay
-from launcher.limits import owed_usd
 from launcher.localdata import DataFacts
 from launcher.planning import first_plan, next_plan, no_plan, selection, workload
 from launcher.providers.interface import RefusedError, UnreachableError
-from launcher.report import Happened, Note, Reporter
+from launcher.report import Happened
 from launcher.run import Cancelled, Outcome, Reopened, Run, RunOpened, State, advance, opened
 from launcher.ssh import SshError
-from launcher.storage.interface import ObjectStore
 from pricing.planner import NoOfferFits, Plan
-from pricing.sources.tables import load_rates
-from remote.dataset import Dataset
-from remote.protocol import AgentStatus
 
 SANDBOX_BATCH = 16
 """Where `batch: auto` would go by the memory of a GPU that the embedded cloud does not have."""
 STOP_LIMIT_SECONDS = 180
-BUILTIN = "builtin:"
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What every use case needs."""
-
-    home: Home
-    clock: Clock
-    report: Reporter
-    work_dir: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,62 +44,20 @@ class Prepared:
     notes: tuple[str, ...]
 
 
-def with_builtin_data(job: JobSpec, context: Context) -> JobSpec:
-    """The job with `builtin:digits` replaced by a folder, made on first use. Raises BadInput."""
-    if not job.data.startswith(BUILTIN):
-        return job
-    if job.data != f"{BUILTIN}digits":
-        raise BadInput(f"there is no built-in data set {job.data!r}", hint=f"the only one is {BUILTIN}digits")
-    folder = context.home.root / "datasets" / "digits"
-    if not folder.exists():
-        context.report(Note(f"making the quickstart's pictures in {folder}"))
-        _make_digits(folder)
-    return job.model_copy(update={"data": str(folder)})
-
-
-def _make_digits(folder: Path) -> None:
-    try:
-        from remote.dataset.digits import make_digits
-
-        make_digits(folder)
-    except ImportError as error:
-        raise BadInput(f"the quickstart needs {error.name}", hint="pip install 'gpucost[sandbox,train]'") from error
-
-
-def cloud_of(job: JobSpec) -> str:
-    """The one cloud a job runs on. Raises BadInput for several, or one without a provider."""
-    named = [cloud for cloud in job.clouds if cloud in {*wiring.PROVISIONABLE, "sandbox"}]
-    if job.clouds and not named:
-        raise BadInput(
-            f"no machine can be started on {job.clouds[0]!r} yet",
-            hint="`gpucost estimate` ranks it; train on aws or sandbox",
-        )
-    return named[0] if named else wiring.PROVISIONABLE[0]
-
-
-def estimate(job: JobSpec, context: Context) -> tuple[Plan, tuple[str, ...]]:
-    """Rank everything on sale for a job. Raises BadInput and NoPlan; nothing is contacted but the user's own data."""
-    if cloud_of(job) == "sandbox" and "sandbox" in job.clouds:
-        prepared = prepare(job, context)
-        return prepared.plan, prepared.notes
-    data, notes = _data_facts(job, None)
-    return first_plan(job, data, wiring.estimate_catalog(), context.clock.now()), notes
-
-
 def prepare(job: JobSpec, context: Context) -> Prepared:
     """Check the data, reach the cloud and the storage, make the plan. Nothing is launched or uploaded."""
     cloud_name = cloud_of(job)
     if cloud_name == "sandbox" and job.batch == "auto":
         job = job.model_copy(update={"batch": SANDBOX_BATCH})
     if job.is_local:
-        data, notes = _data_facts(job, None)
+        data, notes = data_facts(job, None)
     try:
         cloud = wiring.connect(job, cloud_name, context.home)
     except (RefusedError, UnreachableError) as error:
         raise _provider_error(error) from error
     cloud.store.list("data/")  # a bucket that cannot be reached is found out before anything else
     if not job.is_local:
-        data, notes = _data_facts(job, cloud.store_for(job.data))
+        data, notes = data_facts(job, cloud.store_for(job.data))
     plan = first_plan(job, data, cloud.catalog(job), context.clock.now())
     return Prepared(job, cloud_name, cloud, data, plan, notes)
 
@@ -122,31 +65,6 @@ def prepare(job: JobSpec, context: Context) -> Prepared:
 def _provider_error(error: RefusedError | UnreachableError) -> ProviderError:
     hint = error.hint if isinstance(error, RefusedError) else "check the network, then try again"
     return ProviderError(str(error), hint=hint)
-
-
-def _data_facts(job: JobSpec, store: ObjectStore | None) -> tuple[DataFacts, tuple[str, ...]]:
-    if job.is_local:
-        with localdata.opened(job.data) as dataset:
-            return localdata.facts(dataset), _data_notes(dataset)
-    if job.images is None:
-        raise BadInput(
-            f"the pictures in {job.data} are not counted", hint="say how many there are: `images: 5000` in the job file"
-        )
-    size = 0
-    if store is not None:
-        size = sum(found.size for found in store.list(""))
-        if size == 0:
-            raise BadInput(
-                f"there is nothing at {job.data}", hint="correct `data`: an archive, or a prefix ending in /"
-            )
-    validation = max(1, job.images // 5)
-    return DataFacts(job.images, validation, size), (f"assumed: {validation} pictures for validation",)
-
-
-def _data_notes(dataset: Dataset) -> tuple[str, ...]:
-    from remote.dataset import brief, summary
-
-    return (*summary(dataset).lines(), *brief(dataset.notes))
 
 
 def open_run(prepared: Prepared, context: Context) -> Run:
@@ -179,7 +97,7 @@ def _absolute(job: JobSpec) -> str:
 
 
 def unfinished(job: JobSpec, context: Context) -> str | None:
-    """The newest run of the same name that is not settled. Raises BadInput where it is another job, or is being driven."""
+    """The newest unsettled run of the same name. Raises BadInput where it is another job, or is being driven."""
     for run_id in reversed(context.home.run_ids()):
         run = load_run(run_id, context)
         if run.opened.name != job.name:
@@ -203,14 +121,8 @@ def unfinished(job: JobSpec, context: Context) -> str | None:
     return None
 
 
-def load_run(run_id: str, context: Context) -> Run:
-    """Fold a run's journal. Raises BadInput."""
-    journal = context.home.run(run_id).journal
-    return replay(journal.events(), str(journal.path))
-
-
 def go_on(run_id: str, context: Context, *, cloud: wiring.Cloud | None = None) -> Run:
-    """Drive a run to its end from wherever its journal says it is. Raises JournalBusy, ProviderError, StopUnconfirmed."""
+    """Drive a run to its end from where its journal is. Raises JournalBusy, ProviderError, StopUnconfirmed."""
     journal = context.home.run(run_id).journal
     interrupts = Interrupts()
     with journal.writing(), interrupts.installed():
@@ -235,7 +147,7 @@ def _connected(run: Run, context: Context, cloud: wiring.Cloud | None) -> wiring
 
 
 def resume(run_id: str, context: Context, *, budget: Decimal | None, deadline: float | None) -> Run:
-    """Go on with a run: one that lost its launcher, or a settled one from its checkpoints. Raises BadInput, NoPlan, ..."""
+    """Go on with a run that lost its launcher, or with a settled one from its checkpoints. Raises BadInput, NoPlan."""
     run = load_run(run_id, context)
     if run.state is not State.SETTLED:
         return go_on(run_id, context)
@@ -266,7 +178,7 @@ def _reopen(
 
 
 def stop(run_id: str, context: Context) -> Run:
-    """End a run: through the launcher that drives it, else from here. Returns the settled run. Raises StopUnconfirmed."""
+    """End a run, through the launcher that drives it or from here; the settled run. Raises StopUnconfirmed."""
     journal = context.home.run(run_id).journal
     pid = journal.writer()
     if pid is not None and pid > 0:
@@ -294,24 +206,6 @@ def _await_settled(run_id: str, journal: Journal, context: Context) -> Run:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What is known of a run."""
-
-    run: Run
-    status: AgentStatus | None
-    usd: Decimal
-    driven_by: int | None
-
-
-def look(run_id: str, context: Context) -> Look:
-    """A run from local state alone, so that it takes no time; raises BadInput."""
-    run = load_run(run_id, context)
-    folder = context.home.run(run_id)
-    usd = owed_usd(run, context.clock.now(), load_rates())
-    return Look(run, folder.last_status(), usd, folder.journal.writer())
-
-
 def log_text(run_id: str, task: str | None, context: Context) -> str:
     """The end of a training's log: from the machine while it lives, else from the results. Raises BadInput."""
     run = load_run(run_id, context)
@@ -333,8 +227,3 @@ def log_text(run_id: str, task: str | None, context: Context) -> str:
     if not kept.exists():
         raise BadInput(f"run {run_id} has no log yet", hint=f"results will be in {run.opened.results_dir}")
     return kept.read_text(encoding="utf-8", errors="replace")
-
-
-def all_runs(context: Context) -> list[Run]:
-    """Every run known here, oldest first."""
-    return [load_run(run_id, context) for run_id in context.home.run_ids()]

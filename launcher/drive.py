@@ -64,7 +64,7 @@ def _step(run: Run, services: Services) -> Event:
     except Interrupted as signal:
         services.hang_up()
         return Cancelled(at=services.clock.now(), message=f"interrupted ({signal})")
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - no error may lead around the stop
         return _failed(error, services)
 
 

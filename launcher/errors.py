@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
 
 
 class GpucostError(Exception):
-    """Base of all errors shown to the user: one sentence with the value that is wrong, and a hint that is the next action."""
+    """Base of all errors shown to the user: one sentence with the wrong value, and a hint: the next action."""
 
     exit_code = ExitCode.USAGE
 

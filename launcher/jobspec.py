@@ -92,7 +92,7 @@ class JobSpec(_Strict):
 
     name: Slug
     data: str
-    """A local folder, archive or data.yaml, `builtin:digits`, or `s3://bucket/key` of a .zip, .tar, .tar.gz, or a prefix ending in `/`."""
+    """A local folder, archive or data.yaml; `builtin:digits`; or an archive or prefix as `s3://bucket/key`."""
     model: Model = "yolov9-s"
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 100
     image_size: Annotated[int, Field(ge=64, le=2048, multiple_of=32)] = 640

@@ -25,7 +25,7 @@ def owed_usd(run: Run, now: datetime, rates: Rates) -> Decimal:
 def lease_deadline(
     run: Run, selection: Selection, disk_gib: int, now: datetime, rates: Rates, facts: CloudFacts
 ) -> tuple[datetime, DeadlineBasis]:
-    """Until when the next machine may live: the least of what the budget allows, twice the plan's p90 and the user's wish.
+    """Until when the next machine may live: the least of what budget, twice the plan's p90 and the user allow.
 
     Raises Exhausted where nothing useful fits any more.
     """
@@ -40,7 +40,7 @@ def lease_deadline(
     if seconds <= facts.save_reserve_seconds:
         raise Exhausted(
             f"the {basis} leaves {max(0, round(seconds))} s for another machine, less than it takes to save and stop",
-            hint=f"{show_usd(run.spent_usd)} are spent; raise the budget or the deadline and run `gpucost resume {run.run_id}`",
+            hint=f"{show_usd(run.spent_usd)} are spent; raise the limit: `gpucost resume {run.run_id} --budget ...`",
         )
     return now + timedelta(seconds=seconds), basis
 

@@ -103,13 +103,16 @@ def describe(event: Event, run: Run) -> str:
     return maker(event, run) if maker else ""
 
 
+def _launching(event: LaunchRequested) -> str:
+    lease = event.lease
+    offer = lease.selection.offer
+    what = f"{offer.instance.name} {offer.capacity_type} in {offer.zone or offer.region}"
+    return f"launching {what}; off by {lease.deadline:%F %T} UTC at the latest ({lease.deadline_basis})"
+
+
 _WORDS: dict[type[Event], Callable[..., str]] = {
     RunOpened: lambda e, _: f"run {e.run_id}",
-    LaunchRequested: lambda e, _: (
-        f"launching {e.lease.selection.offer.instance.name} {e.lease.selection.offer.capacity_type} in "
-        f"{e.lease.selection.offer.zone or e.lease.selection.offer.region}; it will be off by {e.lease.deadline:%Y-%m-%d %H:%M:%S} UTC "
-        f"({e.lease.deadline_basis}), by its agent and by its own timer"
-    ),
+    LaunchRequested: lambda e, _: _launching(e),
     InstanceCreated: lambda e, _: f"machine {e.instance_id}",
     InstanceReady: lambda e, _: f"logged in at {e.address}, host key as on its console",
     DataStaged: lambda _e, run: f"data staged ({run.data_files or '?'} pictures), training",

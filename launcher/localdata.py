@@ -1,4 +1,4 @@
-"""The user's own data set: a folder, a data.yaml or an archive on this machine, opened and counted before anything is paid."""
+"""The user's own data set: a folder, a data.yaml or an archive here, opened and counted before anything is paid."""
 
 from __future__ import annotations
 

@@ -89,7 +89,8 @@ class Machine:
 
     def status(self) -> AgentStatus | None:
         """What the agent last wrote; None before its first beat. Also tells the agent that a launcher watches."""
-        self._run(f"touch {shlex.quote(str(self._paths.launcher_beat))}")
+        beat, folder = shlex.quote(str(self._paths.launcher_beat)), shlex.quote(str(self.folder))
+        self._run(f"test ! -d {folder} || touch {beat}")
         content = self._get(str(self._paths.status))
         if content is None:
             return None

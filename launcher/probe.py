@@ -1,4 +1,4 @@
-"""How fast this host trains: a short run of the real trainer in a process of its own, for the embedded cloud's plans."""
+"""How fast this host trains: a short run of the real trainer in its own process, for the embedded cloud's plans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPREAD = 1.3
 
 
 def probe_host(task: TaskOverride, batch: int, options: TrainerOptions) -> ProbedThroughput:
-    """Images per second of this host for one training. Raises BadInput where torch is not installed or the probe fails."""
+    """Images per second of this host for one training. Raises BadInput where torch is missing or the probe fails."""
     argv = [
         sys.executable,
         "-m",

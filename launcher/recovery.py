@@ -1,4 +1,4 @@
-"""What follows once a lease is closed: another machine, or the end. Pure; the table allows nothing else to decide it."""
+"""What follows once a lease is closed: another machine, or the end. Pure, and the one place that decides it."""
 
 from __future__ import annotations
 

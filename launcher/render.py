@@ -118,7 +118,7 @@ def _lease_lines(entry: LedgerEntry) -> list[str]:
     return [
         head,
         *(
-            f"    {line.what:<14} {line.quantity.normalize():>14.6f} {line.unit:<10} x {line.usd_per_unit} = {line.usd:.6f} USD"
+            f"    {line.what:<34} {line.quantity:>12.6f} {line.unit:<9} x {line.usd_per_unit:f} = {line.usd:.6f} USD"
             for line in entry.lines
         ),
     ]
@@ -161,16 +161,12 @@ def show_status(run: Run, status: AgentStatus | None, *, now: datetime, usd: Dec
         offer = run.lease.selection.offer
         lines.append(f"machine  {run.lease.instance_id or 'asked for'} {offer.key}")
         left = (run.lease.deadline - now).total_seconds()
-        lines.append(
-            f"off by   {run.lease.deadline:%Y-%m-%d %H:%M:%S} UTC (in {show_duration(left)}; {run.lease.deadline_basis})"
-        )
+        lines.append(f"off by   {run.lease.deadline:%F %T} UTC (in {show_duration(left)}; {run.lease.deadline_basis})")
     if status is not None and run.state is not State.SETTLED:
         age = max(0.0, now.timestamp() - status.at)
         lines.append(f"agent    {show_agent(status)} ({show_duration(age)} ago)")
     tasks = tuple(str(task["name"]) for task in run.opened.job.get("tasks") or ()) or (run.opened.name,)
-    lines.append(
-        f"saved    {epochs_done(run, tasks)} epochs, {len(run.checkpoints)} checkpoints in {run.opened.storage_url}/{run.run_id}"
-    )
+    lines.append(f"saved    {epochs_done(run, tasks)} epochs, in {run.opened.storage_url}/{run.run_id}")
     cap = f" of {show_usd(run.budget_usd)}" if run.budget_usd is not None else ""
     lines.append(f"spent    {show_usd(usd)}{cap}")
     if run.state is not State.SETTLED:

@@ -13,6 +13,6 @@ def template_text(name: str) -> str:
 
 
 def user_data(deadline: datetime) -> str:
-    """What a machine does first: arm its own power-off at `deadline`. Holds no secret; anyone in the account can read it."""
+    """What a machine does first: arm its own power-off at `deadline`. No secret: anyone in the account can read it."""
     stamp = deadline.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return Template(template_text("user-data.sh")).substitute(deadline=stamp)

@@ -1,4 +1,4 @@
-"""Sizes, durations and money as people write them. Pure: text in, exact values out, ValueError with the text otherwise."""
+"""Sizes, durations and money as people write them. Pure: text in, exact values out, else ValueError with the text."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from launcher.bundle import pack_remote
 from launcher.clock import Clock
 from launcher.clouds import AWS, CloudFacts, sandbox_facts
 from launcher.errors import BadInput
+from launcher.estimating import PROVISIONABLE, full_catalog
 from launcher.home import Home
 from launcher.interrupts import Interrupts
 from launcher.jobspec import JobSpec, parse
@@ -25,16 +26,14 @@ from launcher.report import Reporter
 from launcher.run import Run
 from launcher.services import Services
 from launcher.storage.interface import ObjectStore
-from pricing.phases import DEFAULT_OVERHEADS, Overheads
-from pricing.sources.tables import load_offers, load_rates, load_throughput_model
+from pricing.phases import Overheads
+from pricing.sources.tables import load_offers, load_rates
 from remote.protocol import StorageSpec
 
 if TYPE_CHECKING:
     from launcher.providers.aws.account import AwsAccount
     from launcher.sandbox import SandboxInfo
 
-PROVISIONABLE = ("aws",)
-"""Clouds with a provider adapter; offers of others are estimates only."""
 WHAT_IS_MY_ADDRESS = "https://checkip.amazonaws.com"
 _AUTO_BATCH_IN_SANDBOX = 16
 _SANDBOX_OVERHEADS = Overheads(
@@ -46,11 +45,6 @@ _SANDBOX_OVERHEADS = Overheads(
     spread=2.0,
     source="the embedded cloud on this host",
 )
-
-
-def estimate_catalog() -> Catalog:
-    """Everything that is on sale, with the modelled speed: for `estimate`, without a cloud account."""
-    return Catalog(tuple(load_offers()), load_rates(), load_throughput_model(), DEFAULT_OVERHEADS, None)
 
 
 @dataclass(slots=True)
@@ -185,7 +179,7 @@ def _aws_cloud(job: JobSpec) -> Cloud:
         provider=provider,
         store=S3Store(account, url, region),
         storage=StorageSpec(url=url, region=region, credentials="role" if by_role else "file"),
-        catalog=lambda _job: replace(estimate_catalog(), provisionable=PROVISIONABLE),
+        catalog=lambda _job: replace(full_catalog(), provisionable=PROVISIONABLE),
         credentials=(lambda: None) if by_role else _machine_keys(account, bucket, prefix, region, job),
     )
 

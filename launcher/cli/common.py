@@ -9,31 +9,27 @@ import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
 from launcher.clock import SystemClock
+from launcher.context import Context
 from launcher.home import Home, find_home
-
-if TYPE_CHECKING:
-    from launcher.app import Context
 
 JSON_SCHEMA = 1
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-def make_context(*, quiet: bool = False) -> Context:
-    """The state directory, the clock and a live view on stderr (none with `quiet`)."""
-    from launcher.app import Context
+def make_context() -> Context:
+    """The state directory, the clock and a live view on stderr."""
     from launcher.live import LiveView
 
     home = find_home(os.environ)
     _log_to(home)
     clock = SystemClock()
-    view = LiveView(sys.stderr, clock)
-    return Context(home, clock, (lambda _update: None) if quiet else view, Path.cwd())
+    return Context(home, clock, LiveView(sys.stderr, clock), Path.cwd())
 
 
 def _log_to(home: Home) -> None:

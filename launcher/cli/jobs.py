@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from launcher.cli.common import job_options, json_option, make_context, overrides, print_json
 from launcher.errors import BadInput, ExitCode
+
+if TYPE_CHECKING:
+    from launcher.context import Context
+    from launcher.jobspec import JobSpec
+    from pricing.planner import Plan
 
 
 @click.command("init")
@@ -34,12 +40,16 @@ def init_command(path: Path, *, force: bool) -> None:
 @json_option
 def estimate_command(job_file: Path, rows: int, *, as_json: bool, **flags: object) -> None:
     """Rank the offers for JOB_FILE by cost and time. Nothing is started and no account is needed."""
-    from launcher import app, jobspec, render
+    from launcher import estimating, jobspec, render
     from launcher.cli.documents import plan_document
 
     context = make_context()
-    job = app.with_builtin_data(jobspec.load(job_file, overrides(flags)), context)
-    plan, notes = app.estimate(job, context)
+    wanted = jobspec.load(job_file, overrides(flags))
+    job = estimating.with_builtin_data(wanted, context.home, context.report)
+    if "sandbox" in job.clouds:
+        plan, notes = _sandbox_estimate(job, context)
+    else:
+        plan, notes = estimating.estimate(job, context.clock.now())
     if as_json:
         print_json("estimate", plan_document(plan, rows))
         return
@@ -47,6 +57,14 @@ def estimate_command(job_file: Path, rows: int, *, as_json: bool, **flags: objec
         click.echo(f"data:   {note}", err=True)
     click.echo(render.show_plan(plan, rows=rows))
     click.echo(f"cap:    {render.show_cap(job.budget, job.deadline)}")
+
+
+def _sandbox_estimate(job: JobSpec, context: Context) -> tuple[Plan, tuple[str, ...]]:
+    from launcher import app
+
+    prepared = app.prepare(job, context)
+    prepared.cloud.close()
+    return prepared.plan, prepared.notes
 
 
 @click.command("train")
@@ -57,12 +75,13 @@ def estimate_command(job_file: Path, rows: int, *, as_json: bool, **flags: objec
 @json_option
 def train_command(job_file: Path, *, yes: bool, dry_run: bool, as_json: bool, **flags: object) -> int:
     """Train JOB_FILE on the best machine, within the budget, and leave nothing running."""
-    from launcher import app, jobspec, render
+    from launcher import app, estimating, jobspec, render
     from launcher.cli.documents import plan_document
     from launcher.cli.outcome import finish
 
     context = make_context()
-    job = app.with_builtin_data(jobspec.load(job_file, overrides(flags)), context)
+    wanted = jobspec.load(job_file, overrides(flags))
+    job = estimating.with_builtin_data(wanted, context.home, context.report)
     going_on = app.unfinished(job, context)
     if going_on is not None and not dry_run:
         click.echo(f"going on with the unfinished run {going_on}", err=True)

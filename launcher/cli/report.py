@@ -18,11 +18,11 @@ from launcher.errors import BadInput
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 def report_command(run: str | None, form: str, output: Path | None, csv_file: Path | None, *, as_json: bool) -> None:
     """One row for each machine that was paid for (of RUN alone, if named), folded from the journals."""
-    from launcher import accounts, app
+    from launcher import accounts, history
     from launcher.cli.documents import entry_document
 
     context = make_context()
-    runs = app.all_runs(context) if run is None else [app.load_run(context.home.find(run), context)]
+    runs = history.all_runs(context) if run is None else [history.load_run(context.home.find(run), context)]
     if csv_file is not None:
         form, output = "csv", csv_file
     if as_json or form == "json":

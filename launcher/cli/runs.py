@@ -13,10 +13,10 @@ _run_argument = click.argument("run", required=False)
 @json_option
 def ls_command(*, as_json: bool) -> None:
     """List the runs that this machine knows, the newest last."""
-    from launcher import app, render
+    from launcher import history, render
     from launcher.cli.documents import run_document
 
-    runs = app.all_runs(make_context())
+    runs = history.all_runs(make_context())
     if as_json:
         print_json("runs", {"runs": [run_document(run) for run in runs]})
     elif runs:
@@ -30,12 +30,12 @@ def ls_command(*, as_json: bool) -> None:
 @json_option
 def status_command(run: str | None, *, as_json: bool) -> None:
     """Show RUN (an id, a name; the newest if left out) from what this machine knows."""
-    from launcher import app, render
+    from launcher import history, render
     from launcher.cli.documents import run_document
 
     context = make_context()
     run_id = context.home.find(run)
-    found = app.look(run_id, context)
+    found = history.look(run_id, context)
     if as_json:
         print_json("status", {**run_document(found.run), "usd_now": found.usd, "driven_by": found.driven_by})
         return

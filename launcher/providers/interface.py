@@ -114,4 +114,4 @@ class ComputeProvider(Protocol):
         """Ask for the end; returns at once."""
 
     def clean_up(self, run_id: str, region: str) -> None:
-        """Delete what was made beside the machines: key pair, security group. What is still in use is left for later."""
+        """Delete what was made beside the machines: key pair, security group. What is still in use is left."""

@@ -1,4 +1,4 @@
-"""Planned: put the data where the machine can fetch it, then write down the intent to launch. Nothing is paid for yet."""
+"""Planned: put the data where the machine can fetch it, then write down the intent to launch. Nothing is paid yet."""
 
 from __future__ import annotations
 

@@ -82,8 +82,11 @@ def _await_login(lease: Lease, services: Services) -> Event:
                 return event
         seen = status.console_tail or seen
         services.clock.sleep(services.facts.poll_seconds)
-    message = f"no login after {services.facts.boot_limit_seconds:.0f} s (security group, subnet without a public address, or a broken boot)"
-    return CapacityRefused(at=services.clock.now(), message=f"{message}; last seen: {seen or 'nothing'}")
+    message = (
+        f"no login after {services.facts.boot_limit_seconds:.0f} s (security group, subnet without a public address, "
+        f"or a broken boot); last seen: {seen or 'nothing'}"
+    )
+    return CapacityRefused(at=services.clock.now(), message=message)
 
 
 def _ended(status: InstanceStatus, lease: Lease, services: Services) -> bool:

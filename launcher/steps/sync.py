@@ -1,4 +1,4 @@
-"""Syncing: wait until the agent's final upload is complete. The copy to the user's folder comes later, when nothing is paid."""
+"""Syncing: wait for the end of the agent's final upload. The copy to the user's folder comes later, unpaid."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sync(run: Run, services: Services) -> Event:
 
 
 def drain(run: Run, services: Services, *, until: float) -> Event | None:
-    """Wait for the end of the agent's last upload; `CheckpointSynced` where one more arrived. A second signal ends it."""
+    """Wait for the agent's last upload; `CheckpointSynced` where one more arrived. A second signal ends the wait."""
     while services.clock.monotonic() < until and services.interrupts.count < 2:
         heard = hear_or_ask(run, services)
         if not isinstance(heard, AgentStatus):

@@ -1,4 +1,4 @@
-"""Training: read the agent's beat until it trains no more. The launcher could be gone meanwhile; the agent would not mind."""
+"""Training: read the agent's beat until it trains no more. The agent does not need the launcher for it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,42 @@
+"""What is known of runs from the journals on this machine: asks nobody, so it takes no time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from launcher.context import Context
+from launcher.journal import replay
+from launcher.limits import owed_usd
+from launcher.run import Run
+from pricing.sources.tables import load_rates
+from remote.protocol import AgentStatus
+
+
+def load_run(run_id: str, context: Context) -> Run:
+    """Fold a run's journal. Raises BadInput."""
+    journal = context.home.run(run_id).journal
+    return replay(journal.events(), str(journal.path))
+
+
+def all_runs(context: Context) -> list[Run]:
+    """Every run known here, oldest first."""
+    return [load_run(run_id, context) for run_id in context.home.run_ids()]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is known of a run."""
+
+    run: Run
+    status: AgentStatus | None
+    usd: Decimal
+    driven_by: int | None
+
+
+def look(run_id: str, context: Context) -> Look:
+    """A run from local state alone, so that it takes no time; raises BadInput."""
+    run = load_run(run_id, context)
+    folder = context.home.run(run_id)
+    usd = owed_usd(run, context.clock.now(), load_rates())
+    return Look(run, folder.last_status(), usd, folder.journal.writer())
