@@ -55,10 +55,14 @@ def prepare(job: JobSpec, context: Context) -> Prepared:
         cloud = wiring.connect(job, cloud_name, context.home)
     except (RefusedError, UnreachableError) as error:
         raise _provider_error(error) from error
-    cloud.store.list("data/")  # a bucket that cannot be reached is found out before anything else
-    if not job.is_local:
-        data, notes = data_facts(job, cloud.store_for(job.data))
-    plan = first_plan(job, data, cloud.catalog(job), context.clock.now())
+    try:
+        cloud.store.list("data/")  # a bucket that cannot be reached is found out before anything else
+        if not job.is_local:
+            data, notes = data_facts(job, cloud.store_for(job.data))
+        plan = first_plan(job, data, cloud.catalog(job), context.clock.now())
+    except BaseException:
+        cloud.close()
+        raise
     return Prepared(job, cloud_name, cloud, data, plan, notes)
 
 

@@ -14,7 +14,7 @@ from launcher.interrupts import Interrupted
 from launcher.journal import Journal
 from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.report import Happened
-from launcher.run import Cancelled, Event, Outcome, Run, State, StepFailed, advance
+from launcher.run import Cancelled, Event, IllegalTransition, Outcome, Run, State, StepFailed, advance
 from launcher.services import Services
 from launcher.ssh import SshError
 from launcher.steps.prepare import prepare
@@ -49,12 +49,21 @@ log = logging.getLogger(__name__)
 def drive(run: Run, journal: Journal, services: Services) -> Run:
     """Take a run to `settled`. The caller holds the journal's lock. Raises StopUnconfirmed alone."""
     while run.state is not State.SETTLED:
-        event = _stop(run, services) if run.state is State.STOPPING else _step(run, services)
+        event = _stop(run, services) if run.state is State.STOPPING else _legal(run, _step(run, services), services)
         advanced = advance(run, event)
         journal.append(event)
         run = advanced
         services.report(Happened(event, run))
     return run
+
+
+def _legal(run: Run, event: Event, services: Services) -> Event:
+    """The event, or `StepFailed` in place of one that the table does not know here: a fault must lead to the stop too."""
+    try:
+        advance(run, event)
+    except IllegalTransition as error:
+        return _failed(error, services)
+    return event
 
 
 def _step(run: Run, services: Services) -> Event:

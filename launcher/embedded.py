@@ -46,10 +46,12 @@ def use_sandbox(home: Home) -> SandboxUse:
     """Start the sandbox, or use the one that runs. Raises BadInput where its parts are not installed."""
     lock = (home.root / "sandbox-users.lock").open("a")
     fcntl.flock(lock, fcntl.LOCK_SH)
+    started_here = sandbox.status(home.root) is None
     try:
-        started_here = sandbox.status(home.root) is None
         return SandboxUse(sandbox.up(home.root), home, started_here, lock)
     except BaseException:
+        if started_here:
+            sandbox.down(home.root)
         lock.close()
         raise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from launcher.jobspec import parse
 from launcher.report import Note
 from launcher.results import artifact_list
-from launcher.run import ArtifactsSynced, Event, Run
+from launcher.run import ArtifactsSynced, CheckpointSynced, Event, Run
 from launcher.services import Services
 from launcher.steps.watch import hear_or_ask, new_checkpoint
 from remote.protocol import AgentStatus, Phase
@@ -17,10 +17,16 @@ def sync(run: Run, services: Services) -> Event:
     assert lease is not None  # noqa: S101 - the table lets nobody in without one
     while services.clock.now() < lease.deadline:
         heard = hear_or_ask(run, services)
+        if isinstance(heard, CheckpointSynced):
+            return heard
         if isinstance(heard, Event):
             break  # the machine is gone: what is in the storage is all there will be
-        if heard is not None and heard.phase is Phase.ENDED:
-            break
+        if heard is not None:
+            event = new_checkpoint(run, heard, services)
+            if event is not None:
+                return event
+            if heard.phase is Phase.ENDED:
+                break
         services.clock.sleep(services.facts.poll_seconds)
     return ArtifactsSynced(at=services.clock.now(), files=_files_in_storage(run, services))
 

@@ -30,12 +30,23 @@ def hear(run: Run, services: Services) -> AgentStatus | None:
 def hear_or_ask(run: Run, services: Services) -> AgentStatus | Event | None:
     """The agent's status; or, where it is not heard and the machine is gone, the event that follows; or None."""
     try:
-        return hear(run, services)
+        return _overdue(run, services) or hear(run, services)
     except SshError as error:
         return ask_provider(run, services, str(error))
     except HostKeyMismatch as error:
         hint = "the machine is being ended; checkpoints already in the storage are kept"
         return StepFailed(at=services.clock.now(), message=str(error), hint=hint, outcome=Outcome.FAILED)
+
+
+def _overdue(run: Run, services: Services) -> Event | None:
+    """The launcher's own watch over the deadline: the agent and the machine's timer have failed, or are late."""
+    lease = run.lease
+    assert lease is not None  # noqa: S101 - only asked while a lease is open
+    now = services.clock.now()
+    if now <= lease.deadline + timedelta(seconds=services.facts.power_off_seconds):
+        return None
+    message = "the machine is past its deadline and still there"
+    return TrainingExited(at=now, reason=Reason.DEADLINE.value, exit_code=None, message=message)
 
 
 def ask_provider(run: Run, services: Services, silence: str) -> Event | None:
@@ -50,10 +61,6 @@ def ask_provider(run: Run, services: Services, silence: str) -> Event | None:
         return None
     if status.state in {InstanceState.GONE, InstanceState.STOPPED}:
         return _after_the_end(run, status, services)
-    overdue = lease.deadline + timedelta(seconds=services.facts.boot_limit_seconds)
-    if services.clock.now() > overdue:
-        message = f"the machine is past its deadline and does not answer ({silence})"
-        return StepFailed(at=services.clock.now(), message=message, hint="it is being ended", outcome=Outcome.FAILED)
     services.report(Note(f"the machine does not answer ({silence}), the provider says {status.state}; still trying"))
     return None
 
