@@ -17,14 +17,13 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from launcher.sandbox import calls, images
+from launcher.sandbox import calls, images, state
 from launcher.sandbox.calls import Answer, Call
 from launcher.sandbox.ec2 import Ec2
 from launcher.sandbox.faults import RESET, FaultPlan, Faults
 from launcher.sandbox.hypervisor import Hypervisor, Refused
 from launcher.sandbox.tokens import ParameterMismatch, Scope, Tokens
 
-CONTROL = "/_sandbox/"
 _OUTPUT = re.compile(rb"<output>.*?</output>|<output\s*/>", re.DOTALL)
 
 
@@ -58,7 +57,7 @@ class Cloud:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
-        if environ["PATH_INFO"].startswith(CONTROL):
+        if environ["PATH_INFO"].startswith(state.CONTROL):
             reply = self._control(environ)
         else:
             self.asked_at = time.monotonic()

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -58,14 +58,20 @@ def down(home: Path) -> bool:
         return False
     with _locked(paths):
         there = paths.root.exists()
-        info = _read_info(paths)
-        if info is not None and processes.alive(info.pid) and _is_ours(info.pid, paths):
-            processes.send([info.pid], signal.SIGTERM)
-            limit = time.monotonic() + STOP_SECONDS
-            while processes.alive(info.pid) and time.monotonic() < limit:
-                time.sleep(0.02)
+        with suppress(BadInput):  # of another version, or torn: ended by its mark below
+            _stop(paths)
         _clear(paths)
     return there
+
+
+def _stop(paths: SandboxPaths) -> None:
+    """Let the daemon end in order, if it does so in time."""
+    info = _read_info(paths)
+    if info is not None and processes.alive(info.pid) and _is_ours(info.pid, paths):
+        processes.send([info.pid], signal.SIGTERM)
+        limit = time.monotonic() + STOP_SECONDS
+        while processes.alive(info.pid) and time.monotonic() < limit:
+            time.sleep(0.02)
 
 
 def status(home: Path) -> SandboxStatus | None:
@@ -191,7 +197,7 @@ def _order(info: SandboxInfo, order: str, body: str) -> str:
     where = urlsplit(info.ec2_endpoint)
     connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
     try:
-        connection.request("POST", f"/_sandbox/{order}", body=body, headers={"X-Sandbox-Token": info.control_token})
+        connection.request("POST", state.CONTROL + order, body=body, headers={state.CONTROL_HEADER: info.control_token})
         reply = connection.getresponse()
         text = reply.read().decode()
         code = reply.status

@@ -16,8 +16,7 @@ from launcher.sandbox.faults import FaultPlan, Faults
 from launcher.sandbox.hypervisor import Hypervisor, Refused
 from launcher.sandbox.state import SandboxStatus
 
-TOKEN_HEADER = "X-Sandbox-Token"  # noqa: S105 - the name of a header
-PREFIX = "/_sandbox/"
+_HEADER = f"HTTP_{state.CONTROL_HEADER.upper().replace('-', '_')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +62,10 @@ class ControlServer:
 
     def __call__(self, environ: WSGIEnvironment) -> Answer:
         """Carry out one order."""
-        given = environ.get("HTTP_X_SANDBOX_TOKEN", "")
+        given = environ.get(_HEADER, "")
         if not hmac.compare_digest(given, self._daemon.token):
             return _reply(403, json.dumps({"error": "this is not the sandbox's control token"}))
-        order = self._orders.get(environ["PATH_INFO"].removeprefix(PREFIX))
+        order = self._orders.get(environ["PATH_INFO"].removeprefix(state.CONTROL))
         if order is None or environ["REQUEST_METHOD"] != "POST":
             return _reply(404, json.dumps({"error": "no such order"}))
         body = calls.read_call(environ).body.decode() or "{}"

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from launcher.sandbox.objectstore import RoleCredentials
 
 KILL_SECONDS = 5.0
+CONSOLE_BYTES = 65536
+"""GetConsoleOutput gives the last 64 KiB, for a while also of an instance that is gone."""
 
 
 class Guest:
@@ -43,6 +45,7 @@ class Guest:
         self._server: MetadataServer | None = None
         self._metadata: Metadata | None = None
         self._seen: set[int] = set()
+        self._last_words = b""
         self.address: str | None = None
 
     def create(self, user_data: bytes) -> None:
@@ -107,7 +110,7 @@ class Guest:
 
     def console(self) -> bytes:
         """Everything on the console so far."""
-        return self._console.read_bytes() if self._console.exists() else b""
+        return self._console.read_bytes() if self._console.exists() else self._last_words
 
     def notify(self, when: datetime) -> None:
         """Let the metadata service announce the interruption."""
@@ -159,7 +162,8 @@ class Guest:
         self.address = None
 
     def remove(self) -> None:
-        """Remove the folder."""
+        """Remove the folder; what was on the console can still be asked for."""
+        self._last_words = self.console()[-CONSOLE_BYTES:]
         remove_tree(self._folder)
 
 

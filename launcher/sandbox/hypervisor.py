@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 
 from launcher.sandbox import ec2
-from launcher.sandbox.guest import Guest
+from launcher.sandbox.guest import CONSOLE_BYTES, Guest
 from launcher.sandbox.imds import Identity
 from launcher.sandbox.instances import FROM_INSIDE, INTERRUPTED, LOST, Cause, Launch, State
 from launcher.sandbox.objectstore import RoleCredentials
@@ -24,9 +24,6 @@ from launcher.sandbox.runner import Runner
 from launcher.sandbox.state import InstanceStatus, SandboxSettings
 
 log = logging.getLogger(__name__)
-
-CONSOLE_BYTES = 65536
-"""GetConsoleOutput gives the last 64 KiB."""
 
 
 class Refused(Exception):
@@ -223,7 +220,7 @@ class Hypervisor:
         return sum(slot.phase not in (Phase.OFF, Phase.GONE) for slot in self._slots.values())
 
     def console(self, instance_id: str) -> bytes:
-        """The last part of an instance's console; empty for one that is unknown or gone."""
+        """The last part of an instance's console; empty for one that is unknown."""
         slot = self._slots.get(instance_id)
         return b"" if slot is None else slot.guest.console()[-CONSOLE_BYTES:]
 

@@ -22,6 +22,9 @@ PROFILE = "gpucost-instance"
 REGION = "us-east-1"
 REGIONS = ("us-east-1", "us-east-2", "us-west-2", "eu-west-1", "eu-central-1")
 SSH_USER = "ubuntu"
+CONTROL = "/_sandbox/"
+"""Where the daemon takes orders, on the EC2 endpoint."""
+CONTROL_HEADER = "X-Sandbox-Token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,7 @@ def decode(text: str, kind: type[Record], origin: str) -> Record:
         if raw.get("schema", SCHEMA) != SCHEMA:
             raise BadInput(
                 f"{origin}: schema {raw['schema']!r}, this version reads {SCHEMA}",
-                hint="another version of gpucost started this sandbox: stop it with that version",
+                hint="another version of gpucost wrote it: `gpucost sandbox down` clears it away",
             )
         built: Record = _build(kind, raw)
     except (TypeError, ValueError, KeyError, AttributeError) as error:

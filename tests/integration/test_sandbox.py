@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 import uuid
@@ -161,6 +163,23 @@ def test_a_stopped_instance_starts_again_with_its_files_and_does_not_run_user_da
     machine.close()
     cloud.ec2.terminate_instances(InstanceIds=[machine.id])
     machine.wait("terminated")
+
+
+def test_a_failing_boot_can_be_read_on_the_console_even_when_the_instance_is_gone(cloud):
+    machine = cloud.launch(user_data="#!/bin/bash\necho cannot find the disk >&2\nexit 9\n")
+    machine.host_key()
+    cloud.ec2.terminate_instances(InstanceIds=[machine.id])
+    machine.wait("terminated")
+    assert "cannot find the disk\n[sandbox] user-data ended with exit code 9\n" in machine.console()
+
+
+def test_an_instance_whose_host_fails_is_terminated_by_the_cloud(cloud, home):
+    machine = cloud.launch()
+    machine.wait("running")
+    (first,) = [pid for pid in marked_processes(home) if "launcher.sandbox.machine" in argv(pid)]
+    os.kill(first, signal.SIGKILL)
+    assert machine.wait("terminated")["StateReason"]["Code"] == "Server.InternalError"
+    assert not instance_folder(home, machine).exists()
 
 
 def test_a_spot_instance_cannot_be_stopped(cloud, machine):

@@ -35,6 +35,16 @@ def test_down_and_status_of_a_home_that_never_had_a_sandbox_do_nothing(tmp_path)
     assert not (tmp_path / "not-there").exists()
 
 
+def test_down_clears_away_what_another_version_wrote(tmp_path):
+    folder = tmp_path / "sandbox"
+    folder.mkdir()
+    (folder / "sandbox.json").write_text('{"schema": 99}')
+    with pytest.raises(BadInput, match="schema 99, this version reads 1"):
+        control.status(tmp_path)
+    assert control.down(tmp_path) is True
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_orders_without_a_sandbox_say_how_to_start_one(tmp_path):
     with pytest.raises(BadInput, match="no sandbox is running") as refused:
         control.interrupt(tmp_path, None)
