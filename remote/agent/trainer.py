@@ -135,7 +135,7 @@ class Trainer:
         except (OSError, ValueError, protocol.ProtocolError) as error:
             log.warning("task %s: %s", self.name, error)
             return
-        self._watch.see(self._progress.step, self._clock.monotonic())
+        self._watch.see(self._progress.step, self._progress.at, self._clock.monotonic())
 
     def _end_a_stall(self, child: Child) -> None:
         now = self._clock.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,8 @@ class Report:
         with self._lock:
             self.outcome = replace(self.outcome, bytes=self.outcome.bytes + count)
             if self._clock.monotonic() - self._written_at >= RENEW_SECONDS:
-                self._write()
+                with suppress(OSError):  # a full disk must not end an upload
+                    self._write()
 
     def write(self, outcome: TransferOutcome) -> None:
         """Say `outcome`, with the bytes counted so far."""

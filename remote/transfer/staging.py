@@ -22,8 +22,6 @@ from remote.transfer.store import RemoteStore, StoredObject, StoreError, StoreMi
 log = logging.getLogger(__name__)
 
 DOWNLOADS = 8
-ALONGSIDE = ("results.csv", "best.pt")
-"""Restored with a checkpoint where they are stored."""
 
 OpenStore = Callable[[str], RemoteStore]
 """From a URL of a prefix."""
@@ -147,9 +145,8 @@ def _restore(work: Staging, store: RemoteStore, task: TaskSpec) -> tuple[Checkpo
     checkpoint, warnings = stored.restore(paths.last, work.report.moved)
     if checkpoint is not None:
         log.info("task %s: checkpoint of epoch %d, step %d restored", task.name, checkpoint.epoch, checkpoint.step)
-        places = {"results.csv": paths.results, "best.pt": paths.best}
-        for name in ALONGSIDE:
-            _restore_beside(store, run.artifact(task.name, name), places[name])
+        for name, place in {"results.csv": paths.results, "best.pt": paths.best, "train.log": paths.log}.items():
+            _restore_beside(store, run.artifact(task.name, name), place)
     return checkpoint, warnings
 
 

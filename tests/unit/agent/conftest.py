@@ -130,7 +130,8 @@ class Lease:
 
             def step(now: float) -> None:
                 done = int((now - began) * steps_per_second)
-                protocol.write(self.paths.task(task).progress, TaskProgress(0, 9, done, 900, 1.0, at=now))
+                told = now if steps_per_second else began
+                protocol.write(self.paths.task(task).progress, TaskProgress(0, 9, done, 900, 1.0, at=told))
 
             child.on_poll = step
 

@@ -121,6 +121,7 @@ def store_a_checkpoint(folder, step: int) -> None:
     folder.save(step)
     folder.paths.task("a").results.write_text("epoch\n1\n")
     folder.paths.task("a").best.write_text("best")
+    folder.paths.task("a").log.write_text("epoch 1\n")
     folder.paths.final_request.touch()
     assert folder.sync().run() == 0
     for path in (folder.paths.task("a").root, folder.paths.final_request):
@@ -134,6 +135,7 @@ def test_every_task_gets_its_newest_checkpoint_and_what_belongs_to_it(with_data)
     assert paths.last.read_text() == "weights at 30"
     assert paths.results.read_text() == "epoch\n1\n"
     assert paths.best.read_text() == "best"
+    assert paths.log.read_text() == "epoch 1\n", "the log goes on across machines"
     assert not with_data.paths.task("b").last.exists()
     assert (outcome.checkpoint.step, outcome.checkpoint.task) == (30, "a")
 
