@@ -49,7 +49,10 @@ log = logging.getLogger(__name__)
 def drive(run: Run, journal: Journal, services: Services) -> Run:
     """Take a run to `settled`. The caller holds the journal's lock. Raises StopUnconfirmed alone."""
     while run.state is not State.SETTLED:
-        event = _stop(run, services) if run.state is State.STOPPING else _legal(run, _step(run, services), services)
+        if run.state is State.STOPPING:
+            event = _stop(run, services)
+        else:
+            event = _legal(run, _step(run, services), services)
         advanced = advance(run, event)
         journal.append(event)
         run = advanced

@@ -1,0 +1,1 @@
+"""What runs on the machine: agent, transfer, data set, trainer. Knows nothing of the launcher or of prices."""

@@ -111,6 +111,6 @@ def _translate_answer(error: ClientError) -> CapacityError | RefusedError | Unre
         return RefusedError(f"AWS refuses the credentials ({text})", hint=_CREDENTIALS_HINT)
     if code in NOT_ALLOWED:
         return RefusedError(
-            f"AWS does not allow this ({text})", hint="grant the permissions of templates/aws-policy.json"
+            f"AWS does not allow this ({text})", hint="grant the permissions of templates/aws-launcher-policy.json"
         )
     return RefusedError(text, hint="this answer is not known to be harmless, so nothing else was tried")
