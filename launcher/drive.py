@@ -49,10 +49,8 @@ log = logging.getLogger(__name__)
 def drive(run: Run, journal: Journal, services: Services) -> Run:
     """Take a run to `settled`. The caller holds the journal's lock. Raises StopUnconfirmed alone."""
     while run.state is not State.SETTLED:
-        if run.state is State.STOPPING:
-            event = _stop(run, services)
-        else:
-            event = _legal(run, _step(run, services), services)
+        stopping = run.state is State.STOPPING
+        event = _stop(run, services) if stopping else _legal(run, _step(run, services), services)
         advanced = advance(run, event)
         journal.append(event)
         run = advanced
@@ -61,7 +59,7 @@ def drive(run: Run, journal: Journal, services: Services) -> Run:
 
 
 def _legal(run: Run, event: Event, services: Services) -> Event:
-    """The event, or `StepFailed` in place of one that the table does not know here: a fault must lead to the stop too."""
+    """The event, or `StepFailed` for one that the table does not know here: a fault must lead to the stop too."""
     try:
         advance(run, event)
     except IllegalTransition as error:
