@@ -62,6 +62,7 @@ class Sync:
             name: TaskArtifacts(store, run, name, paths.task(name), paths.transfer) for name in self._tasks
         }
         self._seen: dict[str, Seen] = {}
+        self._waiting: dict[str, Seen] = {}
         self._newest: Checkpoint | None = None
         self._files = 0
         self._alongside_at = clock.monotonic() + ALONGSIDE_SECONDS
@@ -76,7 +77,7 @@ class Sync:
         """Upload what is new; whether all of it worked. What did not comes again with the next round."""
         try:
             for task in self._tasks:
-                self._checkpoint(task)
+                self._new_checkpoint(task)
             self._alongside()
         except (StoreError, OSError) as error:
             log.warning("%s", error)
@@ -107,6 +108,21 @@ class Sync:
             self._checkpoint(task)
         for task in self._tasks:
             self._files += self._artifacts[task].upload_all(self._clock.now(), self._report.moved)
+
+    def _new_checkpoint(self, task: str) -> None:
+        """Store the task's newest checkpoint, if it is not stored yet and the trainer has told what it is.
+
+        The trainer writes its progress after a checkpoint: progress from before it would name an earlier epoch. If none
+        comes by the next round, the checkpoint goes with what is known.
+        """
+        now = Seen.of(self._paths.task(task).last)
+        if now is None or now == self._seen.get(task):
+            return
+        told = Seen.of(self._paths.task(task).progress)
+        if now == self._waiting.get(task) or (told is not None and told.modified_ns >= now.modified_ns):
+            self._checkpoint(task)
+        else:
+            self._waiting[task] = now
 
     def _checkpoint(self, task: str) -> None:
         """Store the task's newest checkpoint, if it is not stored yet."""

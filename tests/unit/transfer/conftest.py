@@ -43,10 +43,10 @@ class Folder:
         return Sync(self.job, self.paths, self.store, Report(self.paths.sync_outcome, self.clock), self.clock)
 
     def save(self, step: int, content: str = "", task: str = "a") -> None:
-        """What the trainer does: progress, then a checkpoint by rename."""
+        """What the trainer does: a checkpoint by rename, then progress."""
         paths = self.paths.task(task)
-        protocol.write(paths.progress, TaskProgress(step // 10, 9, step, 90, 1.0))
         protocol.write_text(paths.last, content or f"weights at {step}")
+        protocol.write(paths.progress, TaskProgress(step // 10, 9, step, 90, 1.0))
 
     def manifests(self, task: str = "a") -> list[Manifest]:
         folder = RUN.checkpoints(task)

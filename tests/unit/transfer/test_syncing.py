@@ -31,6 +31,27 @@ def test_a_new_checkpoint_is_stored_in_the_next_round(folder) -> None:
     assert [manifest.step for manifest in folder.manifests()] == [10]
 
 
+def test_a_checkpoint_waits_a_round_for_the_trainer_to_tell_its_epoch(folder) -> None:
+    sync = folder.sync()
+    folder.save(10)
+    sync.round()
+    protocol.write_text(folder.paths.task("a").last, "weights at 20")
+    sync.round()
+    assert [manifest.step for manifest in folder.manifests()] == [10]
+    folder.save(20, "weights at 20")
+    sync.round()
+    assert [manifest.step for manifest in folder.manifests()] == [10, 20]
+
+
+def test_a_checkpoint_that_the_trainer_never_tells_of_goes_all_the_same(folder) -> None:
+    sync = folder.sync()
+    protocol.write_text(folder.paths.task("a").last, "weights")
+    sync.round()
+    assert folder.manifests() == []
+    sync.round()
+    assert [manifest.step for manifest in folder.manifests()] == [0]
+
+
 def test_an_unchanged_checkpoint_is_left_alone(folder) -> None:
     sync = folder.sync()
     folder.save(10)
@@ -94,7 +115,9 @@ def test_a_restored_checkpoint_keeps_its_step_before_the_trainer_tells_one(folde
     folder.save(30)
     folder.sync().round()
     folder.paths.task("a").progress.unlink()
-    folder.sync().round()
+    sync = folder.sync()
+    sync.round()
+    sync.round()
     assert [manifest.step for manifest in folder.manifests()] == [30]
 
 
