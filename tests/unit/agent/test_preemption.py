@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from metadata_service import MetadataService, metadata_service
 
 from remote.agent import preemption
 from remote.agent.preemption import Metadata
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "fakes"))
-from metadata_service import MetadataService, metadata_service
 
 NOTICE = {"action": "terminate", "time": "2026-12-01T02:30:00Z"}
 

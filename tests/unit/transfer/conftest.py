@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from agent_ports import FakeClock
+from remote_store import MemoryStore
 
 from remote import protocol
 from remote.protocol import AgentJob, DataSpec, LeasePaths, Manifest, StorageSpec, StoredRun, TaskProgress, TaskSpec
 from remote.transfer.report import Report
 from remote.transfer.staging import Staging
 from remote.transfer.syncing import Sync
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "fakes"))
-from agent_ports import FakeClock
-from remote_store import MemoryStore
 
 RUN = StoredRun("run")
 
