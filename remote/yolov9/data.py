@@ -220,7 +220,10 @@ class Loading:
     pinned: bool
 
 
-def train_batches(train: TrainSet, order: Order, start: tuple[int, int], loading: Loading) -> Iterator[Batch]:
+Batches = Iterator[Batch]
+
+
+def train_batches(train: TrainSet, order: Order, start: tuple[int, int], loading: Loading) -> Batches:
     """Batches of this rank from (epoch, step) to the end of the training."""
     return iter(_loader(train, _Draws(order, *start), loading))
 

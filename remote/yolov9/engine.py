@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
 from enum import Enum
 
 import torch
 
 from remote.yolov9 import checkpoint, data, optim, snapshot
-from remote.yolov9.data import Batch
+from remote.yolov9.data import Batch, Batches
 from remote.yolov9.evaluate import Validation, evaluate, summarise
 from remote.yolov9.loss import Loss, detection_loss
 from remote.yolov9.report import EpochRow
@@ -48,7 +47,7 @@ def fit(run: Run) -> Ending:
     return Ending.DONE
 
 
-def train_one_epoch(run: Run, batches: Iterator[Batch]) -> bool:
+def train_one_epoch(run: Run, batches: Batches) -> bool:
     """Train the rest of the present epoch. False: asked to stop before its end, and stopped at an optimiser step."""
     state, spe = run.state, run.order.steps_per_epoch
     run.network.train()

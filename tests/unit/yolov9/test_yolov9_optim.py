@@ -1,0 +1,99 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from remote.yolov9 import optim, recipe
+from remote.yolov9.config import TrainConfig
+from remote.yolov9.model import build
+
+LONG = recipe.choose(TrainConfig.from_dict({"data": "d", "output": "o", "epochs": 500, "batch": 16}), 4000, 100)
+SHORT = recipe.choose(TrainConfig.from_dict({"data": "d", "output": "o", "epochs": 15, "batch": 8}), 200, 40)
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return build("yolov9-t", 3)
+
+
+def test_groups_are_biases_weights_norms_and_only_weights_decay(model):
+    biases, weights, norms = optim.parameter_groups(model, 0.1)
+    assert [g["weight_decay"] for g in (biases, weights, norms)] == [0, 0.1, 0]
+    assert all(p.ndim == 1 for p in biases["params"] + norms["params"])
+    assert all(p.ndim == 4 for p in weights["params"])
+    grouped = sum(len(g["params"]) for g in (biases, weights, norms))
+    assert grouped == sum(p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.parametrize("chosen", [LONG, SHORT])
+def test_the_rate_rises_to_lr0_and_falls_to_its_last_share(model, chosen):
+    schedule, optimizer = optim.Schedule(chosen), optim.make_optimizer(model, chosen)
+
+    def rates(step):
+        schedule.apply(optimizer, step)
+        return [g["lr"] for g in optimizer.param_groups]
+
+    assert rates(0) == [chosen.warmup_bias_lr, 0, 0]
+    assert rates(chosen.warmup_steps)[1] == pytest.approx(chosen.hyp.lr0, rel=0.05)
+    assert rates(chosen.steps) == pytest.approx([chosen.hyp.lr0 * chosen.hyp.lrf] * 3)
+
+
+def test_accumulation_and_momentum_grow_during_the_warm_up(model):
+    schedule, optimizer = optim.Schedule(LONG), optim.make_optimizer(model, LONG)
+    assert [schedule.accumulate(s) for s in (0, LONG.warmup_steps)] == [1, 4]
+    schedule.apply(optimizer, 0)
+    assert optimizer.param_groups[1]["momentum"] == LONG.hyp.warmup_momentum
+    schedule.apply(optimizer, LONG.warmup_steps)
+    assert optimizer.param_groups[1]["momentum"] == pytest.approx(LONG.hyp.momentum)
+
+
+def test_the_cosine_is_half_way_at_half_time():
+    schedule = optim.Schedule(SHORT)
+    lrf = SHORT.hyp.lrf
+    assert schedule.decay(SHORT.steps // 2) == pytest.approx(lrf + (1 - lrf) / 2, abs=0.01)
+
+
+def test_no_warm_up_starts_at_full_rate():
+    assert optim.Schedule(replace(SHORT, warmup_steps=0)).warm(0) == 1
+
+
+def test_the_average_follows_its_formula():
+    model = build("yolov9-t", 2)
+    ema = optim.Ema(model, decay=0.9, ramp=5.0)
+    key = "layers.0.conv.weight"
+    expected = model.state_dict()[key].clone()
+    for n in (1, 2, 3):
+        with torch.no_grad():
+            model.get_parameter(key).add_(1.0)
+        ema.update()
+        decay = 0.9 * (1 - math.exp(-n / 5))
+        expected = decay * expected + (1 - decay) * model.state_dict()[key]
+    assert torch.allclose(ema.model.state_dict()[key], expected, atol=1e-6)
+    assert not any(p.requires_grad for p in ema.model.parameters())
+
+
+def test_the_average_holds_norm_statistics_too():
+    model = build("yolov9-t", 2)
+    ema = optim.Ema(model, decay=0.5, ramp=1.0)
+    model.get_buffer("layers.0.bn.running_mean").fill_(4.0)
+    ema.update()
+    assert float(ema.model.get_buffer("layers.0.bn.running_mean")[0]) > 0
+
+
+def test_gradients_are_clipped_to_a_norm_of_ten():
+    layer = torch.nn.Linear(4, 4)
+    sgd = torch.optim.SGD(layer.parameters(), lr=1.0)
+    before = [p.detach().clone() for p in layer.parameters()]
+    (layer(torch.ones(1, 4)).sum() * 1e4).backward()
+    optim.gradient_step(layer, sgd, torch.amp.GradScaler("cpu", enabled=False))
+    after = [p.detach() for p in layer.parameters()]
+    moved = math.sqrt(sum(float((a - b).pow(2).sum()) for a, b in zip(before, after, strict=True)))
+    assert moved == pytest.approx(10, rel=1e-4)
+
+
+def test_a_value_that_is_not_finite_is_seen():
+    assert optim.all_finite([torch.ones(3), torch.tensor(1)])
+    assert not optim.all_finite([torch.ones(3), torch.tensor([1.0, math.nan])])
+    assert not optim.all_finite([torch.tensor([math.inf])])
