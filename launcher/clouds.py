@@ -33,7 +33,8 @@ class CloudFacts:
     """From the power-off at the deadline to the end of billing, at worst."""
     poll_seconds: float
     linger_seconds: float
-    has_gpu: bool
+    emulated: bool
+    """GPU and disk are not what was ordered, and not looked at."""
     by_hand: str
     """The command that ends a machine without gpucost; `{region}` and `{instance_id}` are filled in."""
 
@@ -55,7 +56,7 @@ AWS = CloudFacts(
     power_off_seconds=60,
     poll_seconds=5,
     linger_seconds=180,
-    has_gpu=True,
+    emulated=False,
     by_hand="aws ec2 terminate-instances --region {region} --instance-ids {instance_id}",
 )
 
@@ -78,6 +79,6 @@ def sandbox_facts(ssh_port: int) -> CloudFacts:
         power_off_seconds=5,
         poll_seconds=0.5,
         linger_seconds=30,
-        has_gpu=False,
+        emulated=True,
         by_hand="gpucost sandbox down",
     )

@@ -19,7 +19,7 @@ from launcher.storage.interface import ObjectStore
 from pricing.phases import DEFAULT_OVERHEADS
 from pricing.planner import Plan
 from pricing.sources.tables import load_offers, load_rates, load_throughput_model
-from remote.dataset import Dataset, brief, summary
+from remote.dataset import Dataset, DatasetError, brief, summary
 
 PROVISIONABLE = ("aws",)
 """Clouds with a provider adapter; offers of others are estimates only."""
@@ -68,6 +68,8 @@ def _make_digits(folder: Path) -> None:
         make_digits(folder)
     except ImportError as error:
         raise BadInput(f"the quickstart needs {error.name}", hint="pip install 'gpucost[sandbox,train]'") from error
+    except DatasetError as error:
+        raise BadInput(str(error), hint=error.hint) from error
 
 
 def data_facts(job: JobSpec, store: ObjectStore | None) -> tuple[DataFacts, tuple[str, ...]]:

@@ -147,6 +147,7 @@ class LaunchRequested(Event):
     data_url: str
     data_sha256: str | None
     data_files: int | None
+    data_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +311,7 @@ class Run:
     data_url: str | None = None
     data_sha256: str | None = None
     data_files: int | None = None
+    data_bytes: int | None = None
     cause: Event | None = None
     """What led to `stopping`: an event of `STOPS_A_LEASE` or `TrainingExited`."""
     checkpoints: tuple[SyncedCheckpoint, ...] = ()
@@ -371,6 +373,7 @@ def _apply(run: Run, event: Event) -> Run:  # noqa: C901 - one flat case for eac
                 data_url=event.data_url,
                 data_sha256=event.data_sha256,
                 data_files=event.data_files,
+                data_bytes=event.data_bytes,
             )
         case InstanceCreated(instance_id=instance_id):
             return _with_lease(run, instance_id=instance_id)

@@ -9,24 +9,23 @@ carries `schema`; a reader refuses a version it does not know and names both.
 
 from __future__ import annotations
 
-import json
-import os
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
-SCHEMA = 1
+from remote.records import SCHEMA as SCHEMA
+from remote.records import ProtocolError as ProtocolError
+from remote.records import decode as decode
+from remote.records import encode as encode
+from remote.records import read as read
+from remote.records import write as write
+from remote.records import write_text as write_text
 
 EXIT_DONE = 0
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 75
 """The trainer was asked to stop, wrote a checkpoint at a step boundary and can be resumed (sysexits' EX_TEMPFAIL)."""
-
-
-class ProtocolError(Exception):
-    """A file of the protocol is malformed or of another schema version; the message names the file and the reason."""
 
 
 class Phase(str, Enum):
@@ -335,90 +334,3 @@ class StoredRun:
     def outcome(self, lease_id: str) -> str:
         """The last status of one lease's agent."""
         return f"{self.prefix}/leases/{lease_id}/outcome.json"
-
-
-Record = TypeVar("Record", AgentJob, AgentStatus, TaskProgress, StopCommand, TransferOutcome, Manifest, ArtifactList)
-
-
-def encode(record: Record) -> str:
-    """JSON text of a record."""
-    return json.dumps(asdict(record), default=_plain, indent=1, sort_keys=True)
-
-
-def write(path: Path, record: Record) -> None:
-    """Replace `path` by the record, whole and on disk."""
-    write_text(path, encode(record))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace `path` by `text`: a reader sees the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(path)
-
-
-def read(path: Path, kind: type[Record]) -> Record:
-    """Read a record. Raises FileNotFoundError, or ProtocolError that names the file."""
-    return decode(path.read_text(encoding="utf-8"), kind, str(path))
-
-
-def decode(text: str, kind: type[Record], origin: str) -> Record:
-    """Record from JSON text. Raises ProtocolError: not JSON, another schema, a missing, unknown or ill-typed field."""
-    try:
-        raw = json.loads(text)
-    except ValueError as error:
-        raise ProtocolError(f"{origin}: not JSON: {error}") from error
-    if not isinstance(raw, dict):
-        raise ProtocolError(f"{origin}: expected an object, found {type(raw).__name__}")
-    if raw.get("schema") != SCHEMA:
-        raise ProtocolError(f"{origin}: schema {raw.get('schema')!r}, this version reads {SCHEMA}")
-    try:
-        return _build(kind, raw)
-    except (TypeError, ValueError) as error:
-        raise ProtocolError(f"{origin}: {error}") from error
-
-
-_Built = TypeVar("_Built")
-
-
-def _build(kind: type[_Built], raw: dict[str, object]) -> _Built:
-    hints = get_type_hints(kind)
-    unknown = sorted(set(raw) - set(hints))
-    if unknown:
-        raise ValueError(f"unknown field {unknown[0]!r} in {kind.__name__}")
-    return kind(**{name: _convert(hints[name], value, f"{kind.__name__}.{name}") for name, value in raw.items()})
-
-
-def _convert(hint: Any, value: object, where: str) -> object:  # noqa: ANN401 - an annotation may be any object
-    """The value as its annotation wants it: records and enums are made, plain values only checked."""
-    if get_origin(hint) in (Union, UnionType):
-        return None if value is None else _convert(get_args(hint)[0], value, where)
-    if get_origin(hint) is list:
-        return [_convert(get_args(hint)[0], item, where) for item in _expect(list, value, where)]
-    if get_origin(hint) is dict:
-        return {key: _convert(get_args(hint)[1], item, where) for key, item in _expect(dict, value, where).items()}
-    if hint is Any:
-        return value
-    if isinstance(hint, type) and is_dataclass(hint):
-        return _build(hint, _expect(dict, value, where))
-    if issubclass(hint, Enum):
-        return hint(value)
-    if hint is float and type(value) is int:
-        return float(value)
-    return _expect(hint, value, where)
-
-
-def _expect(kind: type[_Built], value: object, where: str) -> _Built:
-    if type(value) is not kind:
-        raise ValueError(f"{where}: expected {kind.__name__}, found {type(value).__name__}")
-    return value
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Enum):
-        return value.value
-    raise TypeError(f"{type(value).__name__} does not go into a protocol file")

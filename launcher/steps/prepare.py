@@ -29,6 +29,7 @@ def prepare(run: Run, services: Services) -> Event:
         data_url=staged.data_url,
         data_sha256=staged.data_sha256,
         data_files=staged.data_files,
+        data_bytes=staged.data_bytes,
     )
 
 
@@ -68,4 +69,10 @@ def _staged(run: Run, services: Services) -> Run:
         )
         services.store.upload(packed.path, key)
     packed.path.unlink()
-    return replace(run, data_url=f"{services.store.url}/{key}", data_sha256=packed.sha256, data_files=packed.files)
+    return replace(
+        run,
+        data_url=f"{services.store.url}/{key}",
+        data_sha256=packed.sha256,
+        data_files=packed.files,
+        data_bytes=packed.size,
+    )

@@ -78,14 +78,15 @@ def agent_job(run: Run, lease: Lease, services: Services, *, python: str, metada
         deadline=lease.deadline.timestamp(),
         python=[python],
         storage=services.storage,
-        data=DataSpec(url=str(run.data_url), sha256=run.data_sha256, files=run.data_files),
+        data=DataSpec(url=str(run.data_url), sha256=run.data_sha256, size=run.data_bytes, files=run.data_files),
         tasks=_tasks(job, selection.batch, selection.world_size),
         poweroff=list(services.facts.poweroff),
         concurrent=selection.concurrent,
         metadata_base=metadata if spot else None,
         save_reserve_seconds=services.facts.save_reserve_seconds,
         linger_seconds=services.facts.linger_seconds,
-        gpus=selection.offer.instance.gpu_count if services.facts.has_gpu else 0,
+        gpus=0 if services.facts.emulated else int(selection.offer.instance.gpu_count),
+        disk_gib=0 if services.facts.emulated else float(lease.disk_gib),
     )
 
 

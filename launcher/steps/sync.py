@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from launcher.errors import GpucostError
 from launcher.jobspec import parse
 from launcher.report import Note
 from launcher.results import artifact_list
@@ -35,6 +36,8 @@ def drain(run: Run, services: Services, *, until: float) -> Event | None:
     """Wait for the agent's last upload; `CheckpointSynced` where one more arrived. A second signal ends the wait."""
     while services.clock.monotonic() < until and services.interrupts.count < 2:
         heard = hear_or_ask(run, services)
+        if isinstance(heard, CheckpointSynced):
+            return heard
         if not isinstance(heard, AgentStatus):
             if heard is not None:
                 return None
@@ -51,5 +54,9 @@ def drain(run: Run, services: Services, *, until: float) -> Event | None:
 
 def _files_in_storage(run: Run, services: Services) -> int:
     job = parse(run.opened.job, {}, run.run_id)
-    lists = [artifact_list(run, task.name, services.store) for task in job.trainings()]
+    try:
+        lists = [artifact_list(run, task.name, services.store) for task in job.trainings()]
+    except GpucostError as error:  # the machine is paid for: ending it comes first, the copy has time
+        services.report(Note(f"the result files cannot be counted now: {error}"))
+        return 0
     return sum(len(listed.files) for listed in lists if listed is not None)

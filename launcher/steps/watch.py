@@ -14,6 +14,7 @@ from launcher.report import Beat, Note
 from launcher.run import CheckpointSynced, Event, Outcome, Preempted, Run, StepFailed, SyncedCheckpoint, TrainingExited
 from launcher.services import Services
 from launcher.ssh import HostKeyMismatch, SshError
+from launcher.storage.interface import StorageError
 from remote import protocol
 from remote.protocol import AgentStatus, Phase, ProtocolError, Reason, StoredRun
 
@@ -22,31 +23,45 @@ def hear(run: Run, services: Services) -> AgentStatus | None:
     """The agent's status, passed on to the reporter and kept for `gpucost status`. Raises SshError."""
     status = services.machine(run).status()
     if status is not None:
-        services.folder.keep_status(status)
+        _keep(status, services)
         services.report(Beat(run, status, owed_usd(run, services.clock.now(), services.rates)))
     return status
+
+
+def _keep(status: AgentStatus, services: Services) -> None:
+    try:
+        services.folder.keep_status(status)
+    except OSError as error:  # a full disk under a copy for `gpucost status` is no reason to end a training
+        services.report(Note(f"the status cannot be kept: {error}"))
 
 
 def hear_or_ask(run: Run, services: Services) -> AgentStatus | Event | None:
     """The agent's status; or, where it is not heard and the machine is gone, the event that follows; or None."""
     try:
-        return _overdue(run, services) or hear(run, services)
+        status = hear(run, services)
     except SshError as error:
         return ask_provider(run, services, str(error))
     except HostKeyMismatch as error:
         hint = "the machine is being ended; checkpoints already in the storage are kept"
         return StepFailed(at=services.clock.now(), message=str(error), hint=hint, outcome=Outcome.FAILED)
+    if status is not None and status.reason is not None:
+        return status
+    return _overdue(run, services, services.facts.power_off_seconds) or status
 
 
-def _overdue(run: Run, services: Services) -> Event | None:
-    """The launcher's own watch over the deadline: the agent and the machine's timer have failed, or are late."""
+def _overdue(run: Run, services: Services, grace_seconds: float) -> Event | None:
+    """The launcher's own watch over the deadline, once nobody says that the machine has ended by itself."""
+    if not _is_past(run, services, grace_seconds):
+        return None
+    message = "the machine is past its deadline and not known to be gone"
+    now = services.clock.now()
+    return TrainingExited(at=now, reason=Reason.DEADLINE.value, exit_code=None, message=message)
+
+
+def _is_past(run: Run, services: Services, grace_seconds: float) -> bool:
     lease = run.lease
     assert lease is not None  # noqa: S101 - only asked while a lease is open
-    now = services.clock.now()
-    if now <= lease.deadline + timedelta(seconds=services.facts.power_off_seconds):
-        return None
-    message = "the machine is past its deadline and still there"
-    return TrainingExited(at=now, reason=Reason.DEADLINE.value, exit_code=None, message=message)
+    return services.clock.now() > lease.deadline + timedelta(seconds=grace_seconds)
 
 
 def ask_provider(run: Run, services: Services, silence: str) -> Event | None:
@@ -58,15 +73,18 @@ def ask_provider(run: Run, services: Services, silence: str) -> Event | None:
         status = services.provider.describe(ref)
     except UnreachableError as error:
         services.report(Note(f"neither the machine ({silence}) nor the provider ({error}) answers; still trying"))
-        return None
+        return _overdue(run, services, services.facts.stop_limit_seconds)
     if status.state in {InstanceState.GONE, InstanceState.STOPPED}:
         return _after_the_end(run, status, services)
     services.report(Note(f"the machine does not answer ({silence}), the provider says {status.state}; still trying"))
-    return None
+    return _overdue(run, services, services.facts.power_off_seconds)
 
 
 def last_words(run: Run, services: Services) -> AgentStatus | None:
-    """The agent's last status in the object storage, for the open lease; None where there is none that can be read."""
+    """The agent's last status in the object storage, for the open lease; None where none can be read.
+
+    Raises StorageError.
+    """
     lease = run.lease
     assert lease is not None  # noqa: S101 - only asked while a lease is open
     content = services.store.get(StoredRun(run.run_id).outcome(lease.lease_id))
@@ -77,7 +95,7 @@ def last_words(run: Run, services: Services) -> AgentStatus | None:
     except (ProtocolError, UnicodeDecodeError) as error:
         services.report(Note(f"{error}; ignored"))
         return None
-    services.folder.keep_status(status)
+    _keep(status, services)
     return status
 
 
@@ -103,13 +121,21 @@ def ending(status: AgentStatus, services: Services) -> Event | None:
     )
 
 
-def _after_the_end(run: Run, instance: InstanceStatus, services: Services) -> Event:
-    said = last_words(run, services)
+def _after_the_end(run: Run, instance: InstanceStatus, services: Services) -> Event | None:
+    """What the end of the machine means; None while the storage, which knows how far the agent came, is silent."""
+    now = services.clock.now()
+    try:
+        said = last_words(run, services)
+    except StorageError as error:
+        if not _is_past(run, services, services.facts.stop_limit_seconds):
+            services.report(Note(f"the machine is gone, and how it ended cannot be read yet: {error}"))
+            return None
+        message = f"the machine is gone, and how it ended cannot be read: {error}"
+        return StepFailed(at=now, message=message, hint=error.hint, outcome=Outcome.FAILED)
     if said is not None:
         event = new_checkpoint(run, said, services) or ending(said, services)
         if event is not None:
             return event
-    now = services.clock.now()
     if instance.ended_by is EndCause.INSIDE:
         message = "the machine powered itself off at its deadline"
         return TrainingExited(at=now, reason=Reason.DEADLINE.value, exit_code=None, message=message)

@@ -1,0 +1,109 @@
+"""Frozen dataclasses as JSON files: written whole, read with every field checked. Standard library, Python 3.10.
+
+Knows no record by name; `remote.protocol` has them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, is_dataclass
+from enum import Enum
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+SCHEMA = 1
+
+Record = TypeVar("Record")
+
+
+class ProtocolError(Exception):
+    """A file of the protocol is malformed or of another schema version; the message names the file and the reason."""
+
+
+def encode(record: object) -> str:
+    """JSON text of a record."""
+    return json.dumps(asdict(_checked(record)), default=_plain, indent=1, sort_keys=True)
+
+
+def _checked(record: object) -> Any:  # noqa: ANN401 - `asdict` takes any dataclass
+    if isinstance(record, type) or not is_dataclass(record):
+        raise TypeError(f"{type(record).__name__} is no record")
+    return record
+
+
+def write(path: Path, record: object) -> None:
+    """Replace `path` by the record, whole and on disk."""
+    write_text(path, encode(record))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` by `text`: a reader sees the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(path)
+
+
+def read(path: Path, kind: type[Record]) -> Record:
+    """Read a record. Raises FileNotFoundError, or ProtocolError that names the file."""
+    return decode(path.read_text(encoding="utf-8"), kind, str(path))
+
+
+def decode(text: str, kind: type[Record], origin: str) -> Record:
+    """Record from JSON text. Raises ProtocolError: not JSON, another schema, a missing, unknown or ill-typed field."""
+    try:
+        raw = json.loads(text)
+    except ValueError as error:
+        raise ProtocolError(f"{origin}: not JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise ProtocolError(f"{origin}: expected an object, found {type(raw).__name__}")
+    if raw.get("schema") != SCHEMA:
+        raise ProtocolError(f"{origin}: schema {raw.get('schema')!r}, this version reads {SCHEMA}")
+    try:
+        return _build(kind, raw)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"{origin}: {error}") from error
+
+
+def _build(kind: type[Record], raw: dict[str, object]) -> Record:
+    hints = get_type_hints(kind)
+    unknown = sorted(set(raw) - set(hints))
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]!r} in {kind.__name__}")
+    return kind(**{name: _convert(hints[name], value, f"{kind.__name__}.{name}") for name, value in raw.items()})
+
+
+def _convert(hint: Any, value: object, where: str) -> object:  # noqa: ANN401 - an annotation may be any object
+    """The value as its annotation wants it: records and enums are made, plain values only checked."""
+    if get_origin(hint) in (Union, UnionType):
+        return None if value is None else _convert(get_args(hint)[0], value, where)
+    if get_origin(hint) is list:
+        return [_convert(get_args(hint)[0], item, where) for item in _expect(list, value, where)]
+    if get_origin(hint) is dict:
+        return {key: _convert(get_args(hint)[1], item, where) for key, item in _expect(dict, value, where).items()}
+    if hint is Any:
+        return value
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _build(hint, _expect(dict, value, where))
+    if issubclass(hint, Enum):
+        return hint(value)
+    if hint is float and type(value) is int:
+        return float(value)
+    return _expect(hint, value, where)
+
+
+def _expect(kind: type[Record], value: object, where: str) -> Record:
+    if type(value) is not kind:
+        raise ValueError(f"{where}: expected {kind.__name__}, found {type(value).__name__}")
+    return value
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"{type(value).__name__} does not go into a protocol file")
