@@ -14,7 +14,7 @@ from launcher.interrupts import Interrupted
 from launcher.journal import Journal
 from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.report import Happened
-from launcher.run import Cancelled, Event, IllegalTransition, Outcome, Run, State, StepFailed, advance
+from launcher.run import Cancelled, Event, IllegalTransition, Outcome, Run, Settled, State, StepFailed, advance
 from launcher.services import Services
 from launcher.ssh import SshError
 from launcher.steps.prepare import prepare
@@ -82,11 +82,22 @@ def _stop(run: Run, services: Services) -> Event:
     """The stop step, which no other error than its own may end."""
     try:
         return STEPS[State.STOPPING](run, services)
+    except StopUnconfirmed:
+        raise
     except (RefusedError, UnreachableError) as error:
-        where = run.lease.selection.offer.region if run.lease else "the provider"
-        message = f"THE MACHINE OF {run.run_id} IN {where} IS NOT CONFIRMED GONE: {error}"
-        hint = f"mend this, then run `gpucost stop {run.run_id}` at once"
-        raise StopUnconfirmed(message, hint=hint) from error
+        raise _still_billed(run, str(error)) from error
+    except Exception as error:
+        log.exception("unexpected error while stopping")
+        words = f"{type(error).__name__}: {error}"
+        if run.lease is None:
+            return Settled(at=services.clock.now(), outcome=Outcome.FAILED, message=words)
+        raise _still_billed(run, words) from error
+
+
+def _still_billed(run: Run, reason: str) -> StopUnconfirmed:
+    where = run.lease.selection.offer.region if run.lease else "the provider"
+    message = f"THE MACHINE OF {run.run_id} IN {where} IS NOT CONFIRMED GONE: {reason}"
+    return StopUnconfirmed(message, hint=f"mend this, then run `gpucost stop {run.run_id}` at once")
 
 
 def _failed(error: Exception, services: Services) -> StepFailed:
@@ -106,5 +117,5 @@ def _failed(error: Exception, services: Services) -> StepFailed:
     if isinstance(error, SshError):
         return StepFailed(at=now, message=str(error), hint="`gpucost resume` tries again", outcome=Outcome.FAILED)
     log.exception("unexpected error")
-    hint = f"this is a fault in gpucost; its traceback is in {services.folder.root / 'launcher.log'}"
+    hint = "this is a fault in gpucost; its traceback is in gpucost.log of the state directory"
     return StepFailed(at=now, message=f"{type(error).__name__}: {error}", hint=hint, outcome=Outcome.FAILED)

@@ -33,12 +33,35 @@ def provision(run: Run, services: Services) -> Event:
 
 
 def _launch(run: Run, lease: Lease, services: Services) -> Event:
-    adopted = [
-        s for s in services.provider.find(run.run_id, lease.selection.offer.region) if s.lease_id == lease.lease_id
-    ]
-    if adopted:
-        return InstanceCreated(at=services.clock.now(), instance_id=adopted[0].ref.instance_id)
-    request = LaunchRequest(
+    try:
+        ref = _launch_patiently(run, lease, services)
+    except CapacityError as error:
+        return CapacityRefused(at=services.clock.now(), message=str(error))
+    return InstanceCreated(at=services.clock.now(), instance_id=ref.instance_id)
+
+
+def _launch_patiently(run: Run, lease: Lease, services: Services) -> InstanceRef:
+    """Repeat a launch whose answer was lost, with the same token: it makes one machine. Raises what `launch` raises."""
+    for attempt in range(1, _LAUNCH_TRIES):
+        try:
+            return _adopt_or_launch(run, lease, services)
+        except UnreachableError as error:
+            services.report(Note(f"no answer from the provider ({error}); asking again with the same token"))
+            services.clock.sleep(2.0**attempt)
+    return _adopt_or_launch(run, lease, services)
+
+
+def _adopt_or_launch(run: Run, lease: Lease, services: Services) -> InstanceRef:
+    for found in services.provider.find(run.run_id, lease.selection.offer.region):
+        if found.lease_id == lease.lease_id:
+            return found.ref
+    if services.clock.now() >= lease.deadline - timedelta(seconds=services.facts.save_reserve_seconds):
+        raise CapacityError("the launch was asked for so long ago that its deadline has come")
+    return services.provider.launch(_request(run, lease, services))
+
+
+def _request(run: Run, lease: Lease, services: Services) -> LaunchRequest:
+    return LaunchRequest(
         run_id=run.run_id,
         lease_id=lease.lease_id,
         token=lease.token,
@@ -48,22 +71,6 @@ def _launch(run: Run, lease: Lease, services: Services) -> Event:
         ssh_public_key=make_key_pair(services.folder.private_key),
         tags={"gpucost-name": run.opened.name, "gpucost-deadline": lease.deadline.isoformat(timespec="seconds")},
     )
-    try:
-        ref = _launch_patiently(request, services)
-    except CapacityError as error:
-        return CapacityRefused(at=services.clock.now(), message=str(error))
-    return InstanceCreated(at=services.clock.now(), instance_id=ref.instance_id)
-
-
-def _launch_patiently(request: LaunchRequest, services: Services) -> InstanceRef:
-    """Repeat a launch whose answer was lost, with the same token: it makes one machine. Raises what `launch` raises."""
-    for attempt in range(1, _LAUNCH_TRIES):
-        try:
-            return services.provider.launch(request)
-        except UnreachableError as error:
-            services.report(Note(f"no answer from the provider ({error}); asking again with the same token"))
-            services.clock.sleep(2.0**attempt)
-    return services.provider.launch(request)
 
 
 def _await_login(lease: Lease, services: Services) -> Event:
@@ -72,7 +79,13 @@ def _await_login(lease: Lease, services: Services) -> Event:
     give_up = services.clock.monotonic() + services.facts.boot_limit_seconds
     seen = ""
     while services.clock.monotonic() < give_up:
-        status = services.provider.describe(ref)
+        try:
+            status = services.provider.describe(ref)
+        except UnreachableError as error:
+            services.report(Note(f"the provider does not answer ({error}); asking again"))
+            seen = str(error)
+            services.clock.sleep(services.facts.poll_seconds)
+            continue
         if _ended(status, lease, services):
             reason = f"the machine ended while it started: {status.reason or 'no reason given'}"
             return CapacityRefused(at=services.clock.now(), message=reason)

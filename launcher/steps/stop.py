@@ -6,15 +6,22 @@ reported as unconfirmed, the loudest error there is.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from launcher.errors import Exhausted, GpucostError, StopUnconfirmed
 from launcher.jobspec import parse
 from launcher.limits import close_entry
-from launcher.providers.interface import EndCause, InstanceRef, InstanceState, InstanceStatus, UnreachableError
+from launcher.providers.interface import (
+    EndCause,
+    InstanceRef,
+    InstanceState,
+    InstanceStatus,
+    RefusedError,
+    UnreachableError,
+)
 from launcher.recovery import verdict
 from launcher.report import Note
-from launcher.results import collect
+from launcher.results import Collected, collect
 from launcher.run import (
     Cancelled,
     CapacityRefused,
@@ -32,9 +39,11 @@ from launcher.run import (
 from launcher.services import Services
 from launcher.ssh import HostKeyMismatch, SshError
 from launcher.steps.sync import drain
+from launcher.steps.watch import last_words
+from launcher.storage.interface import StorageError
 from pricing.ledger import EndedBy, LedgerEntry
 from pricing.planner import NoOfferFits
-from remote.protocol import Reason
+from remote.protocol import Phase, Reason
 
 
 def stop(run: Run, services: Services) -> Event:
@@ -74,6 +83,7 @@ def _close(run: Run, lease: Lease, services: Services) -> Event:
     services.hang_up()
     region = lease.selection.offer.region
     give_up = services.clock.monotonic() + services.facts.stop_limit_seconds
+    found_alive = False
     while True:
         try:
             machines = _machines(run, lease, services)
@@ -85,6 +95,7 @@ def _close(run: Run, lease: Lease, services: Services) -> Event:
                 break
             for machine in machines:
                 if machine.state is not InstanceState.GONE:
+                    found_alive = True
                     services.provider.terminate(machine.ref)
         except UnreachableError as error:
             services.report(Note(f"the provider does not answer ({error}); the machine may still be billed, trying on"))
@@ -92,7 +103,8 @@ def _close(run: Run, lease: Lease, services: Services) -> Event:
             raise _unconfirmed(run, lease, services)
         services.clock.sleep(services.facts.poll_seconds)
     _clean_up(run, region, services)
-    return LeaseClosed(at=services.clock.now(), entry=_entry(run, lease, machines, services))
+    latest = services.clock.now() if found_alive else _latest_end(run, lease, services)
+    return LeaseClosed(at=services.clock.now(), entry=_entry(run, lease, machines, latest, services))
 
 
 def _machines(run: Run, lease: Lease, services: Services) -> list[InstanceStatus]:
@@ -126,25 +138,45 @@ def _unconfirmed(run: Run, lease: Lease, services: Services) -> StopUnconfirmed:
 def _clean_up(run: Run, region: str, services: Services) -> None:
     try:
         services.provider.clean_up(run.run_id, region)
-    except UnreachableError as error:
+    except (RefusedError, UnreachableError) as error:  # neither of them is billed
         services.report(Note(f"key pair and security group gpucost-{run.run_id} may be left in {region}: {error}"))
 
 
-def _entry(run: Run, lease: Lease, machines: list[InstanceStatus], services: Services) -> LedgerEntry | None:
+def _latest_end(run: Run, lease: Lease, services: Services) -> datetime:
+    """When a machine that nobody had to end was off at the latest: by its timer, or soon after its agent's last words.
+
+    Clouds forget ended machines within the hour, and give no time for one that powered itself off.
+    """
+    off = timedelta(seconds=services.facts.power_off_seconds)
+    ends = [services.clock.now(), lease.deadline + off]
+    try:
+        said = last_words(run, services)
+    except StorageError as error:
+        services.report(Note(f"when the agent of {lease.lease_id} ended cannot be read: {error}"))
+        said = None
+    if said is not None and said.phase is Phase.ENDED:
+        lingers = timedelta(seconds=services.facts.linger_seconds)
+        ends.append(datetime.fromtimestamp(said.at, UTC) + lingers + off)
+    return min(ends)
+
+
+def _entry(
+    run: Run, lease: Lease, machines: list[InstanceStatus], latest: datetime, services: Services
+) -> LedgerEntry | None:
     started = [machine.launched_at for machine in machines if machine.launched_at is not None]
-    if not started and lease.running_since is None:
+    if not started and lease.instance_id is None:
         return None
-    begin = min(started) if started else lease.running_since
-    assert begin is not None  # noqa: S101 - one of the two is there
+    begin = min(started) if started else lease.running_since or lease.requested_at
     by_provider = any(machine.ended_by is EndCause.PROVIDER for machine in machines)
     ended_by = EndedBy.PROVIDER if by_provider else EndedBy.US
-    return close_entry(run, lease, begin, _end_of_billing(machines, begin, services), ended_by, services.rates)
+    return close_entry(run, lease, begin, _end_of_billing(machines, begin, latest), ended_by, services.rates)
 
 
-def _end_of_billing(machines: list[InstanceStatus], begin: datetime, services: Services) -> datetime:
+def _end_of_billing(machines: list[InstanceStatus], begin: datetime, latest: datetime) -> datetime:
+    """The provider's own word on the end, where it gives one; else the latest moment that it can have been."""
     ends = [machine.ended_at for machine in machines if machine.ended_at is not None]
     known = len(ends) == len(machines) and max(ends) >= begin
-    return max(ends) if known else services.clock.now()
+    return max(ends) if known else latest
 
 
 def _decide(run: Run, services: Services) -> Event:
@@ -165,10 +197,23 @@ def _settle(run: Run, services: Services, outcome: Outcome, message: str) -> Set
     tasks = tuple(task.name for task in job.trainings())
     if run.attempt and not isinstance(run.cause, CapacityRefused):
         try:
-            copied = collect(run, tasks, services.store)
+            copied = _collect_patiently(run, tasks, services)
             if copied.missing:
                 services.report(Note(f"no finished results of {', '.join(copied.missing)}"))
-        except GpucostError as error:
+        except (GpucostError, OSError) as error:
             services.report(Note(f"the results are in {services.store.url}/{run.run_id} but were not copied: {error}"))
     code = run.exit_code if outcome is Outcome.FAILED else None
     return Settled(at=services.clock.now(), outcome=outcome, message=message, exit_code=code)
+
+
+def _collect_patiently(run: Run, tasks: tuple[str, ...], services: Services) -> Collected:
+    """Nothing is paid for any more: a storage that does not answer is asked again for a while, or until two signals."""
+    give_up = services.clock.monotonic() + services.facts.drain_seconds
+    while True:
+        try:
+            return collect(run, tasks, services.store)
+        except StorageError as error:
+            if services.clock.monotonic() >= give_up or services.interrupts.count >= 2:
+                raise
+            services.report(Note(f"the results cannot be copied yet: {error}"))
+            services.clock.sleep(services.facts.poll_seconds)
