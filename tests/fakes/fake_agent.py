@@ -1,0 +1,264 @@
+"""The agent of one lease as a timeline over the fake clock: stages, trains, saves, syncs, ends the machine.
+
+Speaks the real protocol: reads the real job, writes real statuses, manifests, artifact lists and outcomes, and resumes
+from the newest manifest. What it does not do is work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from launcher_clock import FakeClock
+from memory_object_store import FakeStore
+
+from remote import protocol
+from remote.protocol import (
+    AgentJob,
+    AgentStatus,
+    ArtifactFile,
+    ArtifactList,
+    Checkpoint,
+    Manifest,
+    Phase,
+    Reason,
+    StoredRun,
+    TaskProgress,
+    TaskState,
+    TaskStatus,
+)
+
+STEPS_PER_EPOCH = 10
+
+
+@dataclass
+class AgentScript:
+    """How long the phases of a lease take, in seconds, and what goes wrong in them."""
+
+    staging: float = 30
+    epoch: float = 60
+    saving: float = 3
+    syncing: float = 10
+    closing: float = 1
+    """From the last upload of files until the outcome is stored."""
+    checkpoint_epochs: int = 1
+    fails_at_epoch: int | None = None
+    exit_code: int = 1
+    starts: bool = True
+    """False: the agent dies before its first beat."""
+    trained: list[tuple[str, str, int]] = field(default_factory=list)
+    """What was trained: lease, task, epoch."""
+
+
+@dataclass
+class FakeAgent:
+    """One agent. `command`, `notice` and the deadline stop it; the end of its machine kills it."""
+
+    clock: FakeClock
+    store: FakeStore
+    job: AgentJob
+    script: AgentScript
+    power_off: Callable[[], None]
+    alive: bool = True
+    beat: float = 0.0
+    """When the launcher last showed itself."""
+    _chapter: int = 0
+    """What was planned in an earlier chapter does not happen any more."""
+
+    def __post_init__(self) -> None:
+        now = self._now()
+        tasks = [TaskStatus(task.name) for task in self.job.tasks]
+        self.stored = StoredRun(self.job.run_id)
+        self.status = AgentStatus(self.job.run_id, self.job.lease_id, Phase.STARTING, now, now, 4242, tasks)
+        self.epochs = dict.fromkeys((task.name for task in self.job.tasks), 0)
+        self.reason: Reason | None = None
+        self.message = ""
+        if not self.script.starts:
+            self.alive = False
+            return
+        self._enter(Phase.STAGING)
+        self._plan(self.script.staging, self._staged)
+        self._at(self.job.deadline - self.job.save_reserve_seconds, lambda: self._stop(Reason.DEADLINE))
+        self._at(self.job.deadline, self._out_of_time)
+
+    @property
+    def has_ended(self) -> bool:
+        """It said how it ended; another agent of this lease would leave at once."""
+        return self.status.phase is Phase.ENDED
+
+    def status_text(self) -> str:
+        """`status.json` as it is now."""
+        if self.alive:
+            self.status = replace(self.status, at=self._now())
+        return protocol.encode(self.status)
+
+    def command(self, reason: Reason) -> None:
+        """The launcher asks for the end."""
+        self.clock.after(self.job.beat_seconds, lambda: self._if_alive(lambda: self._stop(reason)))
+
+    def notice(self, gone_at: float) -> None:
+        """The provider takes the machine back."""
+        time = (self.clock.start.timestamp() + gone_at).__format__(".0f")
+
+        def seen() -> None:
+            if self.job.metadata_base is not None:
+                self.status = replace(self.status, notice={"action": "terminate", "time": time})
+                self._stop(Reason.PREEMPTED)
+
+        self.clock.after(5, lambda: self._if_alive(seen))
+
+    # -- the timeline -------------------------------------------------------------------------------------------------
+
+    def _staged(self) -> None:
+        key = self.job.data.url.removeprefix(f"{self.store.url}/")
+        data = self.store.objects.get(key)
+        if data is None or self.job.data.sha256 not in {None, hashlib.sha256(data).hexdigest()}:
+            self.message = f"the data at {self.job.data.url} is not what was announced"
+            self._conclude(Reason.STAGING_FAILED)
+            return
+        for task in self.epochs:
+            restored = self._newest(task)
+            if restored is not None:
+                self.epochs[task] = restored.epoch
+                self._say(restored)
+        self._enter(Phase.TRAINING)
+        self._progress(TaskState.RUNNING)
+        self._next_epoch()
+
+    def _next_epoch(self) -> None:
+        if all(self.epochs[task.name] >= int(task.config["epochs"]) for task in self.job.tasks):
+            self._progress(TaskState.DONE)
+            self._sync(Reason.COMPLETED)
+        else:
+            self._plan(self.script.epoch, self._epoch_over)
+
+    def _epoch_over(self) -> None:
+        for task in self.job.tasks:
+            epochs = int(task.config["epochs"])
+            if self.epochs[task.name] >= epochs:
+                continue
+            done = self.epochs[task.name] + 1
+            if done == self.script.fails_at_epoch:
+                self._fail(task.name)
+                return
+            self.epochs[task.name] = done
+            self.script.trained.append((self.job.lease_id, task.name, done))
+            if done % self.script.checkpoint_epochs == 0 or done == epochs:
+                self._save(task.name, done, done * STEPS_PER_EPOCH)
+        self._progress(TaskState.RUNNING)
+        self._next_epoch()
+
+    def _fail(self, name: str) -> None:
+        words = f"the trainer ended with exit code {self.script.exit_code}"
+        failed = TaskStatus(name, TaskState.FAILED, 1, self.script.exit_code, words)
+        self.status = replace(self.status, tasks=[failed if t.name == name else t for t in self.status.tasks])
+        self.message = f"{name}: {words}"
+        self._sync(Reason.TRAINER_FAILED)
+
+    def _stop(self, reason: Reason) -> None:
+        if self.reason is not None or self.status.phase in {Phase.SYNCING, Phase.ENDED}:
+            return
+        self.reason = reason
+        if self.status.phase is not Phase.TRAINING:
+            self._conclude(reason)
+            return
+        self._chapter += 1
+        self._plan(self.script.saving, lambda: self._save_and_sync(reason))
+
+    def _save_and_sync(self, reason: Reason) -> None:
+        for task in self.job.tasks:
+            done = self.epochs[task.name]
+            if done < int(task.config["epochs"]):
+                self._save(task.name, done, done * STEPS_PER_EPOCH + 5)
+        self._progress(TaskState.INTERRUPTED)
+        self._sync(reason)
+
+    def _sync(self, reason: Reason) -> None:
+        self._chapter += 1
+        self._enter(Phase.SYNCING)
+        self._plan(self.script.syncing, lambda: self._synced(reason))
+
+    def _synced(self, reason: Reason) -> None:
+        for task in self.epochs:
+            contents = {"best.pt": b"best", "results.csv": b"epoch,map50\n", "train.log": b"trained\n"}
+            listed = [ArtifactFile(n, len(c), hashlib.sha256(c).hexdigest()) for n, c in sorted(contents.items())]
+            self.store.objects |= {self.stored.artifact(task, name): content for name, content in contents.items()}
+            text = protocol.encode(ArtifactList(task, listed, self._now()))
+            self.store.objects[self.stored.artifacts(task)] = text.encode()
+        self._conclude(reason)
+
+    def _conclude(self, reason: Reason) -> None:
+        self._chapter += 1
+        self.status = replace(self.status, reason=reason, message=self.message)
+        self._plan(self.script.closing, self._end)
+
+    def _end(self) -> None:
+        self._enter(Phase.ENDED)
+        closing = replace(self.status, at=self._now())
+        self.store.objects[self.stored.outcome(self.job.lease_id)] = protocol.encode(closing).encode()
+        self._leave()
+
+    def _leave(self) -> None:
+        left = self.beat + self.job.linger_seconds - self.clock.elapsed
+        if left <= 0:
+            self.power_off()
+        else:
+            self._plan(left, self._leave)
+
+    def _out_of_time(self) -> None:
+        self._chapter += 1
+        self.status = replace(self.status, reason=self.status.reason or self.reason or Reason.DEADLINE)
+        self._enter(Phase.ENDED)
+        self.power_off()
+
+    # -- small parts --------------------------------------------------------------------------------------------------
+
+    def _save(self, task: str, epoch: int, step: int) -> None:
+        content = f"{task} {epoch} {step}".encode()
+        digest = hashlib.sha256(content).hexdigest()
+        folder, name = self.stored.checkpoints(task), f"{step:010d}-{digest[:8]}"
+        manifest = Manifest(task, epoch, step, f"{name}.pt", digest, len(content), self._now())
+        self.store.objects[f"{folder}{name}.pt"] = content
+        self.store.objects[f"{folder}{name}.json"] = protocol.encode(manifest).encode()
+        self._say(manifest)
+
+    def _newest(self, task: str) -> Manifest | None:
+        folder = self.stored.checkpoints(task)
+        manifests = [
+            protocol.decode(content.decode(), Manifest, key)
+            for key, content in self.store.objects.items()
+            if key.startswith(folder) and key.endswith(".json")
+        ]
+        return max(manifests, key=lambda manifest: manifest.step, default=None)
+
+    def _say(self, found: Manifest) -> None:
+        url = f"{self.store.url}/{self.stored.checkpoints(found.task)}{found.key}"
+        checkpoint = Checkpoint(found.task, found.epoch, found.step, url, found.sha256, found.size, found.at)
+        self.status = replace(self.status, checkpoint=checkpoint)
+
+    def _progress(self, state: TaskState) -> None:
+        tasks = []
+        for task in self.job.tasks:
+            epochs, done = int(task.config["epochs"]), self.epochs[task.name]
+            steps = epochs * STEPS_PER_EPOCH
+            progress = TaskProgress(done, epochs, done * STEPS_PER_EPOCH, steps, 16.0, loss=1.5, at=self._now())
+            tasks.append(TaskStatus(task.name, state, 1, progress=progress))
+        self.status = replace(self.status, tasks=tasks)
+
+    def _enter(self, phase: Phase) -> None:
+        self.status = replace(self.status, phase=phase, at=self._now())
+
+    def _plan(self, seconds: float, action: Callable[[], None]) -> None:
+        chapter = self._chapter
+        self.clock.after(seconds, lambda: self._if_alive(lambda: action() if self._chapter == chapter else None))
+
+    def _at(self, unix: float, action: Callable[[], None]) -> None:
+        self.clock.at(unix - self.clock.start.timestamp(), lambda: self._if_alive(action))
+
+    def _if_alive(self, action: Callable[[], None]) -> None:
+        if self.alive:
+            action()
+
+    def _now(self) -> float:
+        return self.clock.now().timestamp()

@@ -1,0 +1,318 @@
+"""A whole cloud in memory with a launcher on it: runs are opened, driven, killed, gone on with, and checked.
+
+The launcher's own code is real: planner, journal, state machine, steps. The ports are fakes with behaviour.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+
+from fake_agent import AgentScript
+from fake_compute import FakeProvider
+from fake_machine import FakeConnector, FakeMachine
+from launcher_clock import FakeClock
+from memory_object_store import FakeStore
+from pricing_cases import OVERHEADS, RATES, T4_SMALL
+
+from launcher.bundle import Bundle, pack_remote
+from launcher.clouds import AWS, CloudFacts
+from launcher.drive import drive
+from launcher.home import Home
+from launcher.interrupts import Interrupts
+from launcher.jobspec import JobSpec, parse
+from launcher.journal import Journal, replay
+from launcher.localdata import DataFacts
+from launcher.planning import Catalog, first_plan, next_plan, selection, workload
+from launcher.report import Happened, Note, Update
+from launcher.run import Cancelled, Event, Reopened, Run, RunOpened, State, advance
+from launcher.services import Services
+from pricing.offers import CapacityType, Offer
+from pricing.throughput import ProbedThroughput
+from remote.protocol import StorageSpec
+
+DATA = DataFacts(train_images=1000, val_images=100, bytes=10 * 2**20)
+JOB = {
+    "name": "job",
+    "data": "s3://bucket/runs/data/pictures.tar",
+    "images": 1000,
+    "model": "yolov9-t",
+    "epochs": 5,
+    "image_size": 320,
+    "batch": 16,
+    "output": "s3://bucket/runs",
+    "budget": "5",
+}
+
+
+def offer(usd: str, region: str, capacity_type: CapacityType) -> Offer:
+    """One T4 somewhere."""
+    return Offer(T4_SMALL, region, "", capacity_type, Decimal(usd), "2026-11-15", "test table")
+
+
+SPOT_EAST = offer("0.20", "us-east-1", CapacityType.SPOT)
+SPOT_WEST = offer("0.24", "us-west-2", CapacityType.SPOT)
+DEMAND_EAST = offer("0.526", "us-east-1", CapacityType.ON_DEMAND)
+OFFERS = (SPOT_EAST, SPOT_WEST, DEMAND_EAST)
+
+
+class Killed(BaseException):
+    """`kill -9` of the launcher."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The launcher dies at a journal line of this process: before it is written (the effect is done), or after."""
+
+    line: int
+    before: bool
+
+
+class CutJournal(Journal):
+    """A journal whose process dies at one of its lines."""
+
+    def __init__(self, path: Path, cut: Cut | None) -> None:
+        super().__init__(path)
+        self._cut = cut
+        self._lines = 0
+
+    def append(self, event: Event) -> None:
+        self._lines += 1
+        here = self._cut is not None and self._cut.line == self._lines
+        if here and self._cut.before:
+            raise Killed
+        super().append(event)
+        if here:
+            raise Killed
+
+
+@cache
+def bundle() -> Bundle:
+    """The real one, packed once."""
+    return pack_remote()
+
+
+@dataclass
+class World:
+    """`World(tmp_path)`: three offers, one job, machines that boot in 30 s, epochs of a minute, 5 USD."""
+
+    folder: Path
+    facts: CloudFacts = AWS
+    offers: tuple[Offer, ...] = OFFERS
+    script: AgentScript = field(default_factory=AgentScript)
+    images_per_second: float = 20.0
+    """What the plan believes."""
+
+    def __post_init__(self) -> None:
+        self.clock = FakeClock()
+        self.store = FakeStore()
+        self.provider = FakeProvider(self.clock)
+        self.connector = FakeConnector(self.clock, self.store, self.provider.machines, self.script)
+        self.home = Home(self.folder / "home")
+        self.store.objects["data/pictures.tar"] = b"pictures"
+        self.updates: list[Update] = []
+        self.keys: bytes | None = b"[default]\n"
+        self.effects = 0
+        """Calls of the launcher's ports so far, counted for `die_after_effect`."""
+        self.die_after_effect: int | None = None
+        self._listening = False
+        for port in (self.store, self.provider, self.connector):
+            port.after_call = self._counted
+
+    # -- runs ---------------------------------------------------------------------------------------------------------
+
+    def open(self, **changes: object) -> str:
+        """The first record of a run; its id."""
+        job = parse(JOB, changes, "test")
+        run_id = f"{self.clock.now():%Y%m%dT%H%M%S}-{len(self.home.run_ids()):04x}-{job.name}"
+        plan = first_plan(job, DATA, self.catalog(), self.clock.now())
+        record = RunOpened(
+            at=self.clock.now(),
+            run_id=run_id,
+            name=job.name,
+            cloud="aws",
+            job=job.model_dump(mode="json"),
+            workload=workload(job, DATA),
+            budget_usd=job.budget,
+            ends_by=None if job.deadline is None else self.clock.now() + timedelta(seconds=job.deadline),
+            storage_url=self.store.url,
+            data_url=None if job.is_local else job.data,
+            results_dir=str(self.folder / "runs" / job.name),
+            selection=selection(plan.chosen, job),
+        )
+        self.home.run(run_id).journal.append(record)
+        return run_id
+
+    def drive(self, run_id: str, *, cut: Cut | None = None, report: Callable[[Update], None] | None = None) -> Run:
+        """One launcher process, from the journal to the end of the run or to its own."""
+        journal = CutJournal(self.home.run(run_id).journal.path, cut)
+        interrupts = Interrupts()
+        with journal.writing(), interrupts.installed():
+            self._listening = True
+            run = replay(journal.events(), str(journal.path))
+            services = self.services(run, interrupts, report)
+            try:
+                return drive(run, journal, services)
+            finally:
+                self._listening = False
+                services.hang_up()
+
+    def drive_until_killed(self, run_id: str, *, cut: Cut | None = None) -> Run:
+        """A process that may be killed; the run as its journal has it afterwards."""
+        try:
+            self.drive(run_id, cut=cut)
+        except Killed:
+            self.die_after_effect = None
+        return self.run(run_id)
+
+    def stop(self, run_id: str) -> Run:
+        """`gpucost stop` from another process, while nobody drives the run."""
+        run = self.run(run_id)
+        if run.state not in {State.STOPPING, State.SETTLED}:
+            self.home.run(run_id).journal.append(Cancelled(at=self.clock.now(), message="stopped"))
+        return self.drive(run_id)
+
+    def reopen(self, run_id: str, *, budget: str) -> Run:
+        """`gpucost resume --budget` of a settled run."""
+        run, now = self.run(run_id), self.clock.now()
+        placeholder = Reopened(at=now, budget_usd=Decimal(budget), ends_by=None, selection=run.selection)
+        chosen = next_plan(advance(run, placeholder), self.job(run), self.catalog(), now)
+        self.home.run(run_id).journal.append(replace(placeholder, selection=chosen))
+        return self.drive(run_id)
+
+    def run(self, run_id: str) -> Run:
+        """The run as its journal has it."""
+        journal = self.home.run(run_id).journal
+        return replay(journal.events(), str(journal.path))
+
+    def events(self, run_id: str) -> list[str]:
+        """Names of the events so far."""
+        return [type(event).__name__ for event in self.home.run(run_id).journal.events()]
+
+    def job(self, run: Run) -> JobSpec:
+        """The job in the run's first record."""
+        return parse(run.opened.job, {}, run.run_id)
+
+    def catalog(self) -> Catalog:
+        """What is on sale."""
+        speed = ProbedThroughput(self.images_per_second, 2 * self.images_per_second, 1.5)
+        return Catalog(self.offers, RATES, speed, OVERHEADS, ("aws",))
+
+    def services(self, run: Run, interrupts: Interrupts, report: Callable[[Update], None] | None = None) -> Services:
+        """The ports of one launcher process."""
+        job = self.job(run)
+
+        def told(update: Update) -> None:
+            self.updates.append(update)
+            if report is not None:
+                report(update)
+
+        return Services(
+            provider=self.provider,
+            facts=self.facts,
+            store=self.store,
+            storage=StorageSpec(self.store.url, "us-east-1", credentials="file"),
+            credentials=lambda: self.keys,
+            connect=self.connector,
+            bundle=bundle,
+            rates=RATES,
+            replan=lambda stopped: next_plan(stopped, job, self.catalog(), self.clock.now()),
+            folder=self.home.run(run.run_id),
+            clock=self.clock,
+            report=told,
+            interrupts=interrupts,
+        )
+
+    # -- what happens to it -------------------------------------------------------------------------------------------
+
+    def signal_at(self, elapsed: float, number: signal.Signals = signal.SIGINT) -> None:
+        """The launcher, if there is one then, gets a signal."""
+        self.clock.at(elapsed, lambda: self.signal(number))
+
+    def signal(self, number: signal.Signals = signal.SIGINT) -> None:
+        """The launcher, if there is one, gets a signal now."""
+        if self._listening:
+            signal.raise_signal(number)
+
+    def kill_at(self, elapsed: float) -> None:
+        """`kill -9` of the launcher, if there is one then."""
+
+        def kill() -> None:
+            if self._listening:
+                raise Killed
+
+        self.clock.at(elapsed, kill)
+
+    def on(self, kind: type[Event], action: Callable[[], None]) -> Callable[[Update], None]:
+        """A reporter that does `action` right after the first event of this kind was journaled."""
+        waiting = [action]
+
+        def report(update: Update) -> None:
+            if isinstance(update, Happened) and isinstance(update.event, kind) and waiting:
+                waiting.pop()()
+
+        return report
+
+    def machine(self) -> FakeMachine:
+        """The newest one."""
+        return self.provider.newest()
+
+    def preempt_at(self, elapsed: float, notice_seconds: float = 120) -> None:
+        """The machine that lives then gets its notice."""
+        self.clock.at(elapsed, lambda: [self.provider.preempt(m, notice_seconds) for m in self.provider.alive()])
+
+    def lose_at(self, elapsed: float) -> None:
+        """The machine that lives then is gone without a word."""
+        self.clock.at(elapsed, lambda: [self.provider.lose(machine) for machine in self.provider.alive()])
+
+    def notes(self) -> str:
+        """Everything that was noted, a line each."""
+        return "\n".join(update.text for update in self.updates if isinstance(update, Note))
+
+    def _counted(self, _name: str) -> None:
+        if not self._listening:
+            return
+        self.effects += 1
+        if self.effects == self.die_after_effect:
+            raise Killed
+
+    # -- what must hold -----------------------------------------------------------------------------------------------
+
+    def check(self, run_id: str, *, late_seconds: float = 60) -> Run:
+        """Everything that holds for a settled run, whatever happened; an end may be seen `late_seconds` late."""
+        run = self.run(run_id)
+        assert run.state is State.SETTLED
+        assert run.lease is None
+        assert self.provider.alive() == [], "something is still billed"
+        assert self.provider.most_alive <= 1, "two machines at one time"
+        leases = [machine.request.lease_id for machine in self.provider.machines]
+        assert len(set(leases)) == len(leases), "two machines for one lease"
+        assert self.provider.resources == set(), "key pair and security group are left"
+        self.check_ledger(run, late_seconds)
+        self.check_commands()
+        if run.budget_usd is not None:
+            assert run.spent_usd <= run.budget_usd
+        return run
+
+    def check_ledger(self, run: Run, late_seconds: float) -> None:
+        """One entry for each machine that ran, never for less time than it lived, and their sum."""
+        entries = {entry.lease_id: entry for entry in run.entries}
+        assert len(entries) == len(run.entries)
+        assert sorted(entries) == sorted(machine.request.lease_id for machine in self.provider.machines)
+        for machine in self.provider.machines:
+            entry = entries[machine.request.lease_id]
+            assert machine.ended_at is not None
+            assert abs((entry.started_at - machine.launched_at).total_seconds()) <= 1
+            late = (entry.ended_at - machine.ended_at).total_seconds()
+            assert -1 <= late <= late_seconds, f"{machine.ref.instance_id} is billed {late:.0f} s too long"
+        assert run.spent_usd == sum((entry.usd for entry in run.entries), Decimal(0))
+
+    def check_commands(self) -> None:
+        """The fake machine understood everything that was asked of it."""
+        for machine in self.provider.machines:
+            assert machine.unknown_commands == []

@@ -1,0 +1,134 @@
+"""The cap holds: whatever limit comes first ends the machine, and what was trained until then is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from launcher_world import DEMAND_EAST, World, offer
+
+from launcher.recovery import EXIT_CODES
+from launcher.run import DeadlineBasis, Outcome
+
+TIGHT = "0.065"
+"""Enough for ten epochs as the plan sees them; it pays for eighteen minutes."""
+
+
+def slow_world(folder):
+    """Trains eight times slower than its plan believes."""
+    world = World(folder)
+    world.script.epoch = 400
+    return world
+
+
+def test_a_run_that_runs_out_of_budget_ends_saved_and_under_it(tmp_path):
+    world = slow_world(tmp_path)
+    run_id = world.open(epochs=10, budget=TIGHT)
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert run.deadline_basis is DeadlineBasis.BUDGET
+    assert run.outcome is Outcome.BUDGET
+    assert int(EXIT_CODES[run.outcome]) == 4
+    assert run.spent_usd <= run.budget_usd
+    assert run.checkpoints[0].epoch == 2
+    assert run.checkpoints[0].step > 20, "the work since the last epoch was saved too"
+    assert (tmp_path / "runs/job/best.pt").exists()
+
+
+def test_the_budget_holds_when_the_agent_hangs_and_the_timer_of_the_machine_must_do_it(tmp_path):
+    world = slow_world(tmp_path)
+    run_id = world.open(epochs=10, budget=TIGHT)
+    world.clock.at(500, lambda: world.machine().kill_agent())
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert run.outcome is Outcome.BUDGET
+
+
+def test_the_budget_holds_when_agent_and_timer_fail_and_only_the_launcher_is_left(tmp_path):
+    world = slow_world(tmp_path)
+    world.provider.timers = False
+    run_id = world.open(epochs=10, budget=TIGHT)
+    world.clock.at(500, lambda: world.machine().kill_agent())
+    run = world.drive(run_id)
+    assert run.outcome is Outcome.BUDGET
+    assert world.provider.alive() == []
+    assert run.spent_usd < Decimal("1.1") * run.budget_usd, "a minute late, and the ending takes its time"
+
+
+def test_a_reopened_run_goes_on_from_its_checkpoint_and_sums_its_ledger(tmp_path):
+    world = slow_world(tmp_path)
+    run_id = world.open(epochs=10, budget=TIGHT)
+    first = world.drive(run_id)
+    assert first.outcome is Outcome.BUDGET
+    world.script.epoch = 60
+    run = world.reopen(run_id, budget="5")
+    world.check(run_id)
+    assert run.outcome is Outcome.DONE
+    assert run.budget_usd == 5
+    assert len(run.entries) == 2
+    assert run.entries[0] == first.entries[0]
+    assert [epoch for _, _, epoch in world.script.trained] == list(range(1, 11))
+
+
+def test_the_users_deadline_ends_the_machine_in_time(tmp_path):
+    world = slow_world(tmp_path)
+    run_id = world.open(epochs=10, deadline="20m")
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert (run.outcome, run.deadline_basis) == (Outcome.DEADLINE, DeadlineBasis.USER)
+    assert int(EXIT_CODES[run.outcome]) == 4
+    assert world.machine().ended_at <= world.clock.start + timedelta(minutes=20)
+    assert run.checkpoints[0].epoch == 2
+
+
+def test_without_a_budget_twice_the_plans_worst_case_is_the_limit(tmp_path):
+    world = slow_world(tmp_path)
+    run_id = world.open(epochs=10, budget=None)
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert (run.outcome, run.deadline_basis) == (Outcome.DEADLINE, DeadlineBasis.ESTIMATE)
+    assert "twice what its plan expected" in run.message
+
+
+def test_a_second_machine_gets_only_what_the_first_one_left(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open(epochs=8, budget="0.08")
+    world.lose_at(300)
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert run.spent_usd <= Decimal("0.08")
+    assert run.outcome in {Outcome.DONE, Outcome.BUDGET}
+
+
+def test_a_preempted_run_whose_rest_does_not_fit_the_budget_ends_there(tmp_path):
+    world = World(tmp_path, offers=(DEMAND_EAST, offer("0.53", "us-west-2", DEMAND_EAST.capacity_type)))
+    world.script.epoch = 300
+    run_id = world.open(epochs=8, budget="0.14")
+    world.lose_at(750)
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert (run.outcome, run.attempt) == (Outcome.BUDGET, 1)
+    assert run.checkpoints[0].epoch == 2
+    assert "no other machine" in run.message
+
+
+@pytest.mark.parametrize("moment", [35, 61, 200])
+def test_a_machine_that_dies_silently_is_charged_no_longer_than_it_was_seen(tmp_path, moment):
+    world = World(tmp_path)
+    run_id = world.open()
+    world.lose_at(moment)
+    run = world.drive(run_id)
+    world.check(run_id, late_seconds=45)
+    assert run.outcome is Outcome.DONE
+
+
+def test_a_lease_with_no_time_left_is_not_asked_for(tmp_path):
+    world = World(tmp_path, facts=replace(World(tmp_path / "x").facts, save_reserve_seconds=4000))
+    run_id = world.open(deadline="40m")
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert (run.outcome, run.attempt) == (Outcome.BUDGET, 0)
+    assert "less than it takes to save and stop" in run.message
+    assert world.provider.calls == []
