@@ -262,6 +262,8 @@ def _loader(
         batch_sampler=batches,
         num_workers=loading.workers,
         collate_fn=collate,
+        # A loader draws a seed when it starts; from here, so that a resumed run leaves the global generator alone.
+        generator=torch.Generator(),
         pin_memory=loading.pinned,
         prefetch_factor=4 if loading.workers else None,
     )

@@ -133,7 +133,8 @@ def finish_epoch(run: Run, validation: Validation | None) -> None:
 
 
 def _row(run: Run, validation: Validation | None) -> EpochRow:
-    box, cls, dfl = (run.state.losses / run.order.steps_per_epoch).tolist()
+    losses = torch.stack(run.ranks.gather(run.state.losses.cpu())).mean(0)
+    box, cls, dfl = (losses / run.order.steps_per_epoch).tolist()
     biases, weights, norms = (float(group["lr"]) for group in run.optimizer.param_groups)
     scores = validation.scores if validation else None
     val_box, val_cls, val_dfl = validation.losses if validation else (math.nan,) * 3

@@ -7,8 +7,10 @@ turn over within the run. README.md of this package gives the measurements behin
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
+from remote.yolov9.blocks import NORM_MOMENTUM
 from remote.yolov9.config import Hyp, TrainConfig
 
 NOMINAL_BATCH = 64
@@ -19,13 +21,18 @@ WARMUP_STEPS = 100
 """The warm-up of a long run is not shorter."""
 WARMUP_SHARE = 0.1
 """The warm-up takes at most this share of the steps."""
+SHORT_NORM_MOMENTUM = 0.1
+"""Of the norm statistics in short runs: the usual 0.03 leaves them behind the weights."""
 VAL_COST = 0.25
 """Time of a validation picture over that of a training picture."""
+FEWEST_STEPS = 350
+"""A batch is chosen such that a run has this many, where the data set allows."""
 VAL_SHARE = 0.06
 """Validation may take this share of the training time before it gets rarer."""
 
 LONG = Hyp()
-SHORT = Hyp(lr0=0.002, momentum=0.9, weight_decay=0.01, scale=0.5, mixup=0.0)
+SHORT = Hyp(lr0=0.004, momentum=0.9, weight_decay=0.01, scale=0.5, mixup=0.0)
+"""`lr0` is for a batch of 16 or more; smaller ones get less, see `_short_hyp`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ def choose(config: TrainConfig, train_pictures: int, val_pictures: int) -> Recip
     steps_per_epoch = -(-train_pictures // batch)
     steps = steps_per_epoch * config.epochs
     adamw = config.optimizer == "adamw" or (config.optimizer == "auto" and steps < SHORT_STEPS)
-    hyp = replace(SHORT if adamw else LONG, **config.hyp)
+    hyp = replace(_short_hyp(batch) if adamw else LONG, **config.hyp)
     accumulate = 1 if adamw else max(round(NOMINAL_BATCH / batch), 1)
     updates = max(steps // accumulate, 1)
     return Recipe(
@@ -73,15 +80,20 @@ def choose(config: TrainConfig, train_pictures: int, val_pictures: int) -> Recip
         warmup_bias_lr=0.0 if adamw else hyp.warmup_bias_lr,
         ema_decay=max(0.0, min(0.9999, 1 - 10 / updates)),
         ema_ramp=min(2000.0, max(updates / 20, 1.0)),
-        norm_momentum=0.03,
+        norm_momentum=SHORT_NORM_MOMENTUM if adamw else NORM_MOMENTUM,
         mosaic_epochs=config.epochs - _close_mosaic(config, short=steps < SHORT_STEPS),
         val_interval=config.val_interval or _val_interval(train_pictures, val_pictures),
     )
 
 
 def auto_batch(epochs: int, train_pictures: int) -> int:
-    """The largest of 4, 8, 16 that leaves 500 steps, so that small sets get enough of them."""
-    return next((b for b in (16, 8) if epochs * train_pictures >= 500 * b), 4)
+    """The largest of 4, 8, 16 that leaves `FEWEST_STEPS`: a run of fewer learns little however large its batches."""
+    return next((b for b in (16, 8) if epochs * train_pictures >= FEWEST_STEPS * b), 4)
+
+
+def _short_hyp(batch: int) -> Hyp:
+    """With the rate that goes with the root of the batch, as Adam's noise does."""
+    return replace(SHORT, lr0=SHORT.lr0 * min(1.0, math.sqrt(batch / 16)))
 
 
 def _warmup_steps(hyp: Hyp, steps_per_epoch: int, steps: int) -> int:
@@ -90,10 +102,10 @@ def _warmup_steps(hyp: Hyp, steps_per_epoch: int, steps: int) -> int:
 
 
 def _close_mosaic(config: TrainConfig, *, short: bool) -> int:
-    """Epochs at the end without mosaic: as asked, else a fifth of a short run, else 15."""
+    """Epochs at the end without mosaic: as asked, else a third of a short run, else 15."""
     wanted = config.close_mosaic
     if wanted is None:
-        wanted = config.epochs // 5 if short else 15
+        wanted = config.epochs // 3 if short else 15
     return min(wanted, config.epochs)
 
 

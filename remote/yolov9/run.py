@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -94,7 +96,7 @@ def build_run(job: Job) -> Run:
     config, recipe, ranks, device = job.config, job.recipe, job.ranks, job.device
     if recipe.batch % ranks.world:
         raise ConfigError(f"batch is {recipe.batch}: not a multiple of the {ranks.world} processes")
-    torch.manual_seed(config.seed)
+    _seed(config.seed)
     model = _make_model(job)
     amp = amp_dtype(config.amp, device)
     paths = TaskPaths(config.output)
@@ -117,6 +119,12 @@ def build_run(job: Job) -> Run:
         reporter=Reporter(paths, config.epochs, recipe.steps, leads=ranks.leads),
         state=State(losses=torch.zeros(3, device=device)),
     )
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def _order(job: Job) -> Order:

@@ -23,6 +23,11 @@ def test_the_optimiser_can_be_named():
     assert chosen(118_000, epochs=500, optimizer="adamw").hyp == recipe.SHORT
 
 
+def test_a_short_run_has_less_rate_for_a_smaller_batch():
+    rates = [chosen(epochs=15, batch=batch).hyp.lr0 for batch in (4, 16, 64)]
+    assert rates == [0.002, 0.004, 0.004]
+
+
 def test_given_hyper_parameters_win():
     assert chosen(epochs=15, hyp={"lr0": 0.5, "mixup": 0.1}).hyp.lr0 == 0.5
 

@@ -1,0 +1,289 @@
+"""The trainer from its entry point to its files, on small pictures: learning, resuming, two processes, bad input."""
+
+import csv
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from remote import protocol
+from remote.dataset import open_dataset
+from remote.protocol import EXIT_BAD_INPUT, EXIT_DONE, EXIT_INTERRUPTED, TaskProgress
+from remote.yolov9 import engine, recipe, snapshot
+from remote.yolov9.config import TrainConfig
+from remote.yolov9.data import Pictures
+from remote.yolov9.distributed import Ranks
+from remote.yolov9.interrupt import Interrupt
+from remote.yolov9.run import Job, Run, build_run
+
+ROOT = Path(__file__).parents[2]
+SIZE = 64
+Config = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A set of bright squares (class 0) and dark ones (class 1) on grey noise: 12 + 4 pictures."""
+    root = tmp_path_factory.mktemp("blocks")
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 12), ("val", 4)):
+        for number in range(count):
+            picture = rng.integers(100, 140, (SIZE, SIZE, 3), np.uint8)
+            lines = []
+            for cls, (shade, column) in enumerate(((250, 0), (5, SIZE // 2))):
+                side = int(rng.integers(14, 26))
+                x, y = column + int(rng.integers(0, SIZE // 2 - side)), int(rng.integers(0, SIZE - side))
+                picture[y : y + side, x : x + side] = shade
+                lines.append(f"{cls} {(x + side / 2) / SIZE} {(y + side / 2) / SIZE} {side / SIZE} {side / SIZE}\n")
+            image = root / "images" / split / f"{number}.png"
+            label = root / "labels" / split / f"{number}.txt"
+            for path in (image, label):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture).save(image)
+            label.write_text("".join(lines))
+    (root / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [bright, dark]\n")
+    return root
+
+
+@pytest.fixture
+def config(blocks: Path, tmp_path: Path) -> Config:
+    def make(output: str = "out", **changes: Any) -> dict[str, Any]:
+        base = {"data": str(blocks), "output": str(tmp_path / output), "model": "yolov9-t", "epochs": 2, "threads": 1}
+        return {**base, "image_size": SIZE, "batch": 4, "device": "cpu", "workers": 0, "val_interval": 1, **changes}
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class StopAfter(Interrupt):
+    """Asks to stop once so many batches are done."""
+
+    def __init__(self, batches: float) -> None:
+        self.batches = batches
+        self.run: Run | None = None
+
+    @property
+    def requested(self) -> bool:  # type: ignore[override]
+        return self.run is not None and self.run.batches_done >= self.batches
+
+
+def start(raw: dict[str, Any], stop_after: float = math.inf) -> Run:
+    """A run in this process, resumed where there is something to resume."""
+    checked = TrainConfig.from_dict(raw)
+    data = open_dataset(checked.data)
+    chosen = recipe.choose(checked, len(data.train), len(data.val))
+    train, val = (Pictures(part, checked.image_size, 10**9) for part in (data.train, data.val))
+    stop = StopAfter(stop_after)
+    run = build_run(Job(checked, chosen, data.names, train, val, Ranks(), torch.device("cpu"), stop))
+    stop.run = run
+    snapshot.resume(run)
+    return run
+
+
+def command(raw: dict[str, Any], folder: Path, *launcher: str) -> list[str]:
+    path = folder / f"{Path(str(raw.get('output', 'x'))).name}.json"
+    path.write_text(json.dumps(raw))
+    return [sys.executable, *launcher, "-m", "remote.yolov9.train", str(path)]
+
+
+def train(raw: dict[str, Any], folder: Path, *launcher: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(raw, folder, *launcher), cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+def rows(raw: dict[str, Any]) -> list[dict[str, str]]:
+    text = (Path(raw["output"]) / "results.csv").read_text()
+    return list(csv.DictReader(text.splitlines(), skipinitialspace=True))
+
+
+def assert_same(a: object, b: object, place: str = "") -> None:
+    """Equal trees, tensors bit by bit (a NaN equals itself)."""
+    if isinstance(a, torch.Tensor):
+        assert isinstance(b, torch.Tensor), place
+        assert torch.equal(a, b), place
+    elif isinstance(a, dict):
+        assert isinstance(b, dict), place
+        assert a.keys() == b.keys(), place
+        for key in a:
+            assert_same(a[key], b[key], f"{place}/{key}")
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b), place
+        for index, (x, y) in enumerate(zip(a, b, strict=True)):
+            assert_same(x, y, f"{place}/{index}")
+    else:
+        assert a == b or (a != a and b != b), f"{place}: {a!r} {b!r}"
+
+
+def last(raw: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(Path(raw["output"]) / "weights" / "last.pt", weights_only=True)
+    found.pop("digest")
+    return found
+
+
+def test_a_run_stopped_at_any_step_and_resumed_equals_one_that_was_not(config):
+    whole = config("whole")
+    assert engine.fit(start(whole)) is engine.Ending.DONE
+    expected = last(whole)
+    for step in range(1, 6):  # three steps an epoch: 3 stops inside the validation
+        broken = config(f"broken{step}", checkpoint_seconds=0)
+        assert engine.fit(start(broken, stop_after=step)) is engine.Ending.INTERRUPTED
+        run = start(broken)
+        assert run.batches_done == step
+        assert engine.fit(run) is engine.Ending.DONE
+        assert_same(last(broken), expected)
+        assert rows(broken) == rows(whole)
+
+
+def test_accumulated_gradients_are_never_lost_between_two_starts(config):
+    whole, broken = (config(name, optimizer="sgd", batch=2, hyp={"warmup_epochs": 0}) for name in ("whole", "broken"))
+    engine.fit(start(whole))
+    # Gradients are gathered over the whole epoch here, so the first place to stop is its end, whatever is asked.
+    assert engine.fit(start(broken, stop_after=1)) is engine.Ending.INTERRUPTED
+    run = start(broken)
+    assert run.batches_done == 6
+    engine.fit(run)
+    assert_same(last(broken), last(whole))
+
+
+def test_a_finished_run_resumes_to_its_end_at_once_and_rewrites_its_files(config):
+    raw = config(epochs=1)
+    engine.fit(start(raw))
+    output = Path(raw["output"])
+    before = last(raw)
+    for name in ("results.csv", "weights/best.pt", "progress.json"):
+        (output / name).unlink()
+    assert engine.fit(start(raw)) is engine.Ending.DONE
+    assert_same(last(raw), before)
+    assert len(rows(raw)) == 1
+    assert (output / "weights" / "best.pt").exists()
+    assert protocol.read(output / "progress.json", TaskProgress).epoch == 1
+
+
+def test_a_torn_last_checkpoint_costs_one_epoch_and_no_more(config):
+    whole, raw = config("whole"), config("torn")
+    engine.fit(start(whole))
+    engine.fit(start(raw))
+    path = Path(raw["output"]) / "weights" / "last.pt"
+    path.write_bytes(path.read_bytes()[:1000])
+    run = start(raw)
+    assert run.state.epoch == 1
+    engine.fit(run)
+    assert_same(last(raw), last(whole))
+
+
+def test_a_checkpoint_of_another_run_is_refused_by_name(config):
+    engine.fit(start(config(epochs=1)))
+    with pytest.raises(Exception, match=r"batch is 6, but .*last\.pt was made with 4"):
+        start(config(epochs=1, batch=6))
+
+
+def test_training_stops_early_without_patience(config):
+    raw = config(epochs=6, patience=1, hyp={"lr0": 0.0})
+    assert engine.fit(start(raw)) is engine.Ending.DONE
+    assert len(rows(raw)) == 2
+
+
+def test_sigterm_saves_and_exits_75_and_the_next_start_finishes(config, tmp_path):
+    whole, broken = config("whole", epochs=3), config("broken", epochs=3)
+    process = subprocess.Popen(command(broken, tmp_path), cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    progress = Path(broken["output"]) / "progress.json"
+    deadline = time.monotonic() + 120
+    while not progress.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == EXIT_INTERRUPTED, errors
+    assert "Traceback" not in errors
+    assert train(broken, tmp_path).returncode == EXIT_DONE
+    done = train(whole, tmp_path)
+    assert done.returncode == EXIT_DONE, done.stderr
+    assert_same(last(broken), last(whole))
+    assert [row["epoch"] for row in rows(broken)] == ["0", "1", "2"]
+    assert len([line for line in done.stderr.splitlines() if line.startswith("epoch ")]) == 3
+
+
+def test_best_pt_is_a_plain_half_precision_file_and_validation_losses_are_real(config):
+    raw = config(epochs=1)
+    engine.fit(start(raw))
+    best = torch.load(Path(raw["output"]) / "weights" / "best.pt", weights_only=True)
+    assert (best["model"], best["names"], best["image_size"]) == ("yolov9-t", ["bright", "dark"], SIZE)
+    assert {t.dtype for t in best["weights"].values()} == {torch.float16, torch.int64}
+    assert all(float(rows(raw)[0][f"val/{name}_loss"]) > 0 for name in ("box", "cls", "dfl"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epoch": 3}, "error: unknown key 'epoch'; did you mean 'epochs'?"),
+        ({"image_size": 100}, "error: image_size is 100: expected a multiple of 32, such as 96 or 128"),
+        ({"data": "/nowhere/set"}, "/nowhere/set"),
+        ({"device": "cuda"}, "error: device is 'cuda': process 0 sees 0 CUDA devices"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(config, tmp_path, changes, message):
+    if changes.get("device") == "cuda" and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    done = train(config(**changes), tmp_path)
+    assert done.returncode == EXIT_BAD_INPUT
+    assert message in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_good_checkpoint(config, tmp_path):
+    raw = config(epochs=3)
+    assert engine.fit(start(raw, stop_after=2)) is engine.Ending.INTERRUPTED
+    kept = last(raw)
+    done = train({**raw, "hyp": {"lr0": 1e30, "warmup_epochs": 0}}, tmp_path)
+    assert done.returncode == 1
+    assert "error: the " in done.stderr
+    assert "not finite" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert_same(last(raw), kept)
+
+
+def test_two_processes_train_one_model(config, tmp_path):
+    raw = config("ddp")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = train(raw, tmp_path, *launcher)
+    assert done.returncode == EXIT_DONE, done.stderr
+    assert [row["epoch"] for row in rows(raw)] == ["0", "1"]
+    assert all(float(row[f"{part}/cls_loss"]) > 0 for row in rows(raw) for part in ("train", "val"))
+    assert last(raw)["step"] == 0
+    refused = train(config("odd", batch=5), tmp_path, *launcher)
+    assert refused.returncode != EXIT_DONE
+    assert "error: batch is 5: not a multiple of the 2 processes" in refused.stderr
+
+
+def test_the_probe_prints_one_line_of_json():
+    argv = [sys.executable, "-m", "remote.yolov9.probe", "--image-size", "64", "--batch", "4", "--seconds", "0.5"]
+    done = subprocess.run(
+        [*argv, "--device", "cpu", "--threads", "1"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
+    answer = json.loads(done.stdout)
+    assert min(answer[key] for key in ("images_per_second", "val_images_per_second", "peak_memory_gib")) > 0
+
+
+@pytest.mark.slow
+def test_it_learns_to_find_the_squares(config):
+    raw = config(epochs=50, val_interval=10)
+    engine.fit(start(raw))
+    assert float(rows(raw)[-1]["metrics/mAP_0.5"]) >= 0.5
