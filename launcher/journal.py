@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from launcher import run as events
 from launcher.errors import BadInput, GpucostError
-from launcher.run import Event, Run, RunOpened, advance, opened
+from launcher.run import Event, IllegalTransition, Run, RunOpened, advance, opened
 
 SCHEMA = 1
 
@@ -46,15 +47,21 @@ EVENT_TYPES: dict[str, type[Event]] = {
 }
 
 
+@cache
+def _adapter(name: str) -> TypeAdapter[Event]:
+    return TypeAdapter(EVENT_TYPES[name])  # making one takes longer than reading a hundred lines with it
+
+
 class JournalBusy(GpucostError):
     """Another process drives this run."""
 
 
 def encode(sequence: int, event: Event) -> str:
     """One journal line, without its newline."""
-    body = TypeAdapter(type(event)).dump_python(event, mode="json")
+    name = type(event).__name__
+    body = _adapter(name).dump_python(event, mode="json")
     return json.dumps(
-        {"schema": SCHEMA, "seq": sequence, "type": type(event).__name__, "event": body},
+        {"schema": SCHEMA, "seq": sequence, "type": name, "event": body},
         separators=(",", ":"),
         ensure_ascii=False,
     )
@@ -73,16 +80,14 @@ def decode(line: str, origin: str) -> Event:
         raise BadInput(
             f"{origin} has schema {schema}, this version reads {SCHEMA}", hint="use the gpucost that wrote it"
         )
-    kind = EVENT_TYPES.get(name)
-    if kind is None:
+    if name not in EVENT_TYPES:
         raise BadInput(f"{origin} holds an unknown event {name!r}", hint="use the gpucost that wrote it")
     try:
-        event: Event = TypeAdapter(kind).validate_python(body)
+        return _adapter(name).validate_python(body)
     except ValidationError as error:
         raise BadInput(
             f"{origin} is damaged: {error.errors()[0]['msg']}", hint="use the gpucost that wrote it"
         ) from error
-    return event
 
 
 class Journal:
@@ -141,12 +146,16 @@ class Journal:
 
 
 def replay(history: Sequence[Event], origin: str) -> Run:
-    """Fold a history into a run. Raises BadInput where it does not begin with `RunOpened`."""
+    """Fold a history into a run. Raises BadInput: it does not begin with `RunOpened`, or an event cannot follow."""
     if not history or not isinstance(history[0], RunOpened):
         raise BadInput(f"{origin} does not begin with a run", hint="it is not a gpucost journal, or its start was lost")
     run = opened(history[0])
-    for event in history[1:]:
-        run = advance(run, event)
+    for number, event in enumerate(history[1:], 2):
+        try:
+            run = advance(run, event)
+        except IllegalTransition as error:
+            hint = "restore the file from a backup; what is still running: see the tag gpucost-run at the provider"
+            raise BadInput(f"{origin} line {number}: {error}", hint=hint) from error
     return run
 
 
