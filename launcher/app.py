@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
 from launcher import wiring
+from launcher.clouds import AWS
 from launcher.context import Context
 from launcher.drive import drive
 from launcher.errors import BadInput, ProviderError, StopUnconfirmed
@@ -29,7 +31,8 @@ from pricing.planner import NoOfferFits, Plan
 
 SANDBOX_BATCH = 16
 """Where `batch: auto` would go by the memory of a GPU that the embedded cloud does not have."""
-STOP_LIMIT_SECONDS = 180
+STOP_LIMIT_SECONDS = AWS.drain_seconds + AWS.stop_limit_seconds
+"""A launcher may take so long itself to save, end and confirm; only then is it said to hang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,9 @@ def resume(run_id: str, context: Context, *, budget: Decimal | None, deadline: f
     cloud = _connected(run, context, None)
     journal = context.home.run(run_id).journal
     with journal.writing():
-        journal.append(_reopen(run, cloud, context, budget, deadline))
+        run = load_run(run_id, context)  # another process may have been quicker
+        if run.state is State.SETTLED:
+            journal.append(_reopen(run, cloud, context, budget, deadline))
     return go_on(run_id, context, cloud=cloud)
 
 
@@ -186,26 +191,25 @@ def stop(run_id: str, context: Context) -> Run:
     journal = context.home.run(run_id).journal
     pid = journal.writer()
     if pid is not None and pid > 0:
-        os.kill(pid, signal.SIGINT)
-        return _await_settled(run_id, journal, context)
-    run = load_run(run_id, context)
-    if run.state not in {State.SETTLED, State.STOPPING}:
-        with journal.writing():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGINT)
+        _await_writer(run_id, journal, context)
+    with journal.writing():
+        run = load_run(run_id, context)
+        if run.state not in {State.SETTLED, State.STOPPING}:
             journal.append(Cancelled(at=context.clock.now(), message="stopped with `gpucost stop`"))
     return run if run.state is State.SETTLED else go_on(run_id, context)
 
 
-def _await_settled(run_id: str, journal: Journal, context: Context) -> Run:
+def _await_writer(run_id: str, journal: Journal, context: Context) -> None:
+    """Until the launcher of a run has let it go, settled or not. Raises StopUnconfirmed."""
     give_up = context.clock.monotonic() + STOP_LIMIT_SECONDS
     while context.clock.monotonic() < give_up:
-        run = load_run(run_id, context)
-        if run.state is State.SETTLED:
-            return run
         if journal.writer() is None:
-            return go_on(run_id, context)
+            return
         context.clock.sleep(0.3)
     raise StopUnconfirmed(
-        f"THE LAUNCHER OF {run_id} HAS NOT CONFIRMED THE STOP IN {STOP_LIMIT_SECONDS} s",
+        f"THE LAUNCHER OF {run_id} HAS NOT CONFIRMED THE STOP IN {STOP_LIMIT_SECONDS:.0f} s",
         hint=f"end it (`kill -9 {journal.writer()}`), then run `gpucost stop {run_id}` again",
     )
 
