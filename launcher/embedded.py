@@ -13,7 +13,7 @@ from typing import IO
 from launcher import sandbox
 from launcher.home import Home
 from launcher.journal import replay
-from launcher.run import State
+from launcher.run import Outcome, Run, State
 from launcher.sandbox import SandboxInfo
 
 
@@ -27,12 +27,24 @@ class SandboxUse:
     lock: IO[str]
 
     def close(self) -> None:
-        """Let go; take the sandbox down where this process started it and nothing unfinished needs it."""
+        """Let go; end the sandbox where this process started it and no machine of an unfinished run needs it.
+
+        The bucket is kept as long as a run can be resumed from it.
+        """
         try:
-            if self.started_here and self._alone() and not _unfinished(self.home):
-                sandbox.down(self.home.root)
+            if self.started_here and self._alone():
+                self._end()
         finally:
             self.lock.close()
+
+    def _end(self) -> None:
+        runs = _runs(self.home)
+        if any(run.state is not State.SETTLED for run in runs):
+            return
+        if all(run.outcome is Outcome.DONE for run in runs):
+            sandbox.down(self.home.root)
+        else:
+            sandbox.suspend(self.home.root)
 
     def _alone(self) -> bool:
         try:
@@ -51,15 +63,12 @@ def use_sandbox(home: Home) -> SandboxUse:
         return SandboxUse(sandbox.up(home.root), home, started_here, lock)
     except BaseException:
         if started_here:
-            sandbox.down(home.root)
+            sandbox.suspend(home.root)
         lock.close()
         raise
 
 
-def _unfinished(home: Home) -> bool:
-    for run_id in home.run_ids():
-        journal = home.run(run_id).journal
-        run = replay(journal.events(), str(journal.path))
-        if run.opened.cloud == "sandbox" and run.state is not State.SETTLED:
-            return True
-    return False
+def _runs(home: Home) -> list[Run]:
+    journals = [home.run(run_id).journal for run_id in home.run_ids()]
+    runs = [replay(journal.events(), str(journal.path)) for journal in journals]
+    return [run for run in runs if run.opened.cloud == "sandbox"]

@@ -3,7 +3,7 @@
 Owns the local stand-in that the AWS adapter drives over HTTP. It knows nothing of runs, budgets or training.
 """
 
-from launcher.sandbox.control import clear_faults, down, inject, interrupt, kill, status, up
+from launcher.sandbox.control import clear_faults, down, inject, interrupt, kill, status, suspend, up
 from launcher.sandbox.faults import FaultPlan
 from launcher.sandbox.state import InstanceStatus, SandboxInfo, SandboxSettings, SandboxStatus
 
@@ -19,5 +19,6 @@ __all__ = [
     "interrupt",
     "kill",
     "status",
+    "suspend",
     "up",
 ]

@@ -57,11 +57,24 @@ def down(home: Path) -> bool:
     if not paths.home.is_dir():
         return False
     with _locked(paths):
-        there = paths.root.exists()
-        with suppress(BadInput):  # of another version, or torn: ended by its mark below
-            _stop(paths)
-        _clear(paths)
+        there = paths.root.exists() or paths.kept.exists()
+        _end(paths)
+        remove_tree(paths.kept)
     return there
+
+
+def suspend(home: Path) -> None:
+    """End the sandbox of `home`, but lay its bucket's data aside for the next `up`: no process, no port stays."""
+    paths = SandboxPaths(home)
+    with _locked(paths):
+        if paths.root.exists():
+            _end(paths)
+
+
+def _end(paths: SandboxPaths) -> None:
+    with suppress(BadInput):  # of another version, or torn: ended by its mark below
+        _stop(paths)
+    _clear(paths)
 
 
 def _stop(paths: SandboxPaths) -> None:
@@ -150,14 +163,14 @@ def _not_started(paths: SandboxPaths, reason: str) -> ProviderError:
 
 
 def _clear(paths: SandboxPaths) -> None:
-    """Take away whatever a sandbox of this home left, running or not."""
-    from launcher.sandbox.weed import clean
+    """Take away whatever a sandbox of this home left, running or not; its bucket's data is laid aside."""
+    from launcher.sandbox.weed import lay_aside
 
     left = processes.end_marked(paths.mark)
     if left:
         raise ProviderError(f"processes of the sandbox do not end: {sorted(left)}", hint="end them, then try again")
     if paths.store.exists():
-        clean(paths.store)
+        lay_aside(paths.store, paths.kept)
     remove_tree(paths.root)
 
 

@@ -56,7 +56,7 @@ class Daemon:
         self._access_key = "AKIA" + secrets.token_hex(8).upper()
         self._secret_key = secrets.token_urlsafe(30)
         self._token = secrets.token_urlsafe(30)
-        self._store = ObjectStore(paths.store, self._access_key, self._secret_key, paths.mark)
+        self._store = ObjectStore(paths.store, paths.kept, self._access_key, self._secret_key, paths.mark)
 
     def start(self) -> None:
         """Bring everything up and write down how to reach it."""
@@ -165,7 +165,10 @@ class Daemon:
                 return
 
     def end(self) -> None:
-        """Take everything away: instances, object store, ports, and the state folder last."""
+        """Take everything away: instances, object store, ports, and the state folder last.
+
+        The bucket's data is laid aside for the next one: it may be all that is left of a run. `down` removes it.
+        """
         log.info("ending")
         if hasattr(self, "_web"):
             self._web.close()

@@ -22,7 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from launcher.errors import ProviderError
 from launcher.sandbox import processes, state
-from launcher.sandbox.weed import SERVICES, clean, free_ports, weed_program
+from launcher.sandbox.weed import DATA, SERVICES, free_ports, lay_aside, weed_program
 
 READY_SECONDS = 30.0
 SESSION_SECONDS = 3600
@@ -41,8 +41,10 @@ class RoleCredentials:
 class ObjectStore:
     """One running SeaweedFS."""
 
-    def __init__(self, folder: Path, access_key: str, secret_key: str, mark: str) -> None:
+    def __init__(self, folder: Path, kept: Path, access_key: str, secret_key: str, mark: str) -> None:
+        """`kept` is where the data of an earlier life may lie, and where `stop` leaves it."""
         self._folder = folder
+        self._kept = kept
         self._access_key = access_key
         self._secret_key = secret_key
         self._mark = mark
@@ -59,7 +61,11 @@ class ObjectStore:
         program = weed_program()
         if program is None:
             raise ProviderError("the object store's program `weed` is not installed")
-        (self._folder / "data").mkdir(parents=True)
+        self._folder.mkdir(parents=True)
+        if self._kept.is_dir():
+            self._kept.replace(self._folder / DATA)
+        else:
+            (self._folder / DATA).mkdir()
         state.write_text(self._folder / "ports.json", state.encode(self._ports))
         state.write_text(self._folder / "iam.json", json.dumps(_iam_config()))
         environment = {
@@ -85,7 +91,7 @@ class ObjectStore:
     def _arguments(self) -> list[str]:
         ports = self._ports
         flags = {
-            "dir": "data",
+            "dir": DATA,
             "ip": "127.0.0.1",
             "ip.bind": "127.0.0.1",
             "admin.ui": "false",
@@ -109,7 +115,7 @@ class ObjectStore:
         limit = time.monotonic() + READY_SECONDS
         while True:
             try:
-                client.create_bucket(Bucket=bucket)
+                _make_bucket(client, bucket)
             except (BotoCoreError, ClientError) as error:
                 if not self.running() or time.monotonic() > limit:
                     raise ProviderError(
@@ -133,11 +139,11 @@ class ObjectStore:
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
-        """SIGKILL: its orderly end takes half a minute once it holds data, and the data goes anyway."""
+        """SIGKILL: its orderly end takes half a minute once it holds data. What is written survives, laid aside."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        clean(self._folder)
+        lay_aside(self._folder, self._kept)
 
     def _log_tail(self) -> str:
         log = self._folder / "weed.log"
@@ -152,6 +158,14 @@ class ObjectStore:
             aws_secret_access_key=self._secret_key,
             config=Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=10),
         )
+
+
+def _make_bucket(client, bucket: str) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001 - a boto3 client
+    try:
+        client.create_bucket(Bucket=bucket)
+    except ClientError as error:
+        if error.response["Error"]["Code"] not in {"BucketAlreadyExists", "BucketAlreadyOwnedByYou"}:
+            raise
 
 
 def _iam_config() -> dict[str, object]:

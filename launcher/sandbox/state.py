@@ -113,6 +113,8 @@ class SandboxPaths:
         self.settings = self.root / "settings.json"
         self.images = self.root / "images.json"
         self.store = self.root / "s3"
+        self.kept = self.home / "sandbox-data"
+        """The bucket's data between two lives of the sandbox."""
         self.instances = self.root / "instances"
 
     @property

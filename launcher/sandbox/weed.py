@@ -11,6 +11,8 @@ from pathlib import Path
 
 from launcher.sandbox import state
 
+DATA = "data"
+"""Folder of the server's data."""
 SERVICES = ("master", "volume", "filer", "s3", "admin")
 
 
@@ -36,14 +38,20 @@ def weed_program() -> str | None:
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("weed")
 
 
-def clean(folder: Path) -> None:
-    """Remove the data, and the sockets that SeaweedFS leaves in /tmp under the numbers of its gRPC ports."""
+def lay_aside(folder: Path, kept: Path) -> None:
+    """Move the data to `kept`, for the next life, and remove the rest.
+
+    That includes the sockets that SeaweedFS leaves in /tmp under the numbers of its gRPC ports.
+    """
     record = folder / "ports.json"
     if record.exists():
         ports = state.decode(record.read_text(encoding="utf-8"), StorePorts, str(record))
         for service in SERVICES:
             number = getattr(ports, f"{service}_grpc")
             Path(f"/tmp/seaweedfs-{service}-grpc-{number}.sock").unlink(missing_ok=True)  # noqa: S108 - its fixed place
+    if (folder / DATA).is_dir():
+        shutil.rmtree(kept, ignore_errors=True)
+        (folder / DATA).replace(kept)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -90,8 +90,8 @@ def test_a_run_trains_syncs_stops_and_accounts_and_leaves_nothing_running(user: 
     assert processes_of(user.home) == []
 
 
-def test_an_interrupt_while_training_is_handed_over_saved_and_confirmed(user: User) -> None:
-    run = train(user, 400)
+def test_an_interrupt_while_training_is_handed_over_saved_confirmed_and_can_be_resumed(user: User) -> None:
+    run = train(user, 12)
     run.wait_for("checkpoint of drill is safe")
     sent = run.signal(signal.SIGINT)
     assert run.end() == 130, run.text
@@ -101,6 +101,11 @@ def test_an_interrupt_while_training_is_handed_over_saved_and_confirmed(user: Us
     assert names.index("Cancelled") < names.index("LeaseClosed") < names.index("Settled")
     assert (user.folder / "runs/drill/last.pt").exists()
     assert f"gpucost resume {user.events()[0]['event']['run_id']}" in run.text
+    assert "not running" in user.run("sandbox", "status").text
+    resumed = user.run("resume")
+    assert resumed.process.returncode == 0, resumed.text
+    assert epochs_in(user.folder / "runs/drill") == list(range(12))
+    assert len(ledger(user)) == 2
 
 
 def test_a_killed_launcher_costs_nothing_but_time(user: User) -> None:

@@ -78,3 +78,22 @@ def test_a_sandbox_nobody_uses_ends_by_itself_and_two_homes_do_not_meet(tmp_path
     subprocess.run(["kill", "-TERM", str(other.pid)], check=True)
     until("SIGTERM to end the other", lambda: not (second / "sandbox").exists())
     until("its processes to end", lambda: not marked_processes(second))
+
+
+def test_the_bucket_outlives_an_end_that_nobody_asked_for_and_down_removes_it(tmp_path):
+    cloud = Cloud(sandbox.up(tmp_path, SETTINGS))
+    cloud.client("s3", cloud.info.s3_endpoint).put_object(
+        Bucket=cloud.info.bucket, Key="a/checkpoint", Body=b"x" * 100_000
+    )
+    cloud.close()
+    subprocess.run(["kill", "-KILL", str(cloud.info.pid)], check=True)
+    again = Cloud(sandbox.up(tmp_path, SETTINGS))
+    assert again.info.pid != cloud.info.pid
+    kept = again.client("s3", again.info.s3_endpoint).head_object(Bucket=again.info.bucket, Key="a/checkpoint")
+    assert kept["ContentLength"] == 100_000
+    again.close()
+    sandbox.suspend(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["sandbox-data"]
+    assert not marked_processes(tmp_path)
+    assert sandbox.down(tmp_path)
+    assert list(tmp_path.iterdir()) == []
