@@ -196,11 +196,12 @@ class _UniqueKeys(yaml.SafeLoader):
         """As the base class; raises MarkedYAMLError for a repeated key."""
         seen: set[str] = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node.value, str):
+                continue  # a list or mapping as a key: the base class says so
             if key_node.value in seen:
                 problem = f"the key {key_node.value!r} is given twice"
                 raise yaml.constructor.ConstructorError(problem=problem, problem_mark=key_node.start_mark)
-            if isinstance(key_node.value, str):
-                seen.add(key_node.value)
+            seen.add(key_node.value)
         return super().construct_mapping(node, deep)
 
 

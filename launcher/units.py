@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal, InvalidOperation
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|m|min|s)", re.IGNORECASE)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)", re.IGNORECASE)
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "min": 60, "s": 1}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(GiB|GB|G|TiB|TB|T|MiB|MB|M)?", re.IGNORECASE)
 _GIB = {
