@@ -1,0 +1,122 @@
+"""What follows once a lease is closed: the whole table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from run_cases import OFFER, checkpoint, later, run_in
+
+from launcher.errors import ExitCode
+from launcher.recovery import COOL_DOWN, EXIT_CODES, MAX_ATTEMPTS, cooled, epochs_done, verdict
+from launcher.run import (
+    Cancelled,
+    CapacityRefused,
+    DeadlineBasis,
+    Outcome,
+    Preempted,
+    Refusal,
+    State,
+    StepFailed,
+    TrainingExited,
+)
+from remote.protocol import Reason
+
+
+def ended(reason, message="words"):
+    return TrainingExited(at=later(400), reason=reason.value, exit_code=None, message=message)
+
+
+def after(cause, **changes):
+    return verdict(replace(run_in(State.STOPPING), lease=None, cause=cause, **changes))
+
+
+AT = later(400)
+
+
+@pytest.mark.parametrize(
+    ("cause", "outcome", "message"),
+    [
+        (Cancelled(at=AT, message="interrupted (SIGINT)"), Outcome.CANCELLED, "interrupted (SIGINT)"),
+        (StepFailed(at=AT, message="no", hint="", outcome=Outcome.REFUSED), Outcome.REFUSED, "no"),
+        (StepFailed(at=AT, message="no", hint="", outcome=Outcome.BUDGET), Outcome.BUDGET, "no"),
+        (StepFailed(at=AT, message="no", hint="", outcome=Outcome.FAILED), Outcome.FAILED, "no"),
+        (Preempted(at=AT, message="taken"), None, "taken"),
+        (CapacityRefused(at=AT, message="none left"), None, "none left"),
+        (ended(Reason.COMPLETED), Outcome.DONE, ""),
+        (ended(Reason.PREEMPTED), None, "words"),
+        (ended(Reason.PREEMPTED, ""), None, "preempted"),
+        (ended(Reason.CANCELLED), Outcome.CANCELLED, "words"),
+        (ended(Reason.CANCELLED, ""), Outcome.CANCELLED, "stopped"),
+        (ended(Reason.TRAINER_FAILED), Outcome.FAILED, "words"),
+        (ended(Reason.STAGING_FAILED), Outcome.FAILED, "words"),
+        (ended(Reason.SYNC_FAILED, ""), Outcome.FAILED, "sync-failed"),
+        (ended(Reason.STALLED, ""), Outcome.FAILED, "stalled"),
+        (None, Outcome.FAILED, "the run was stopped without a cause"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_the_cause_of_a_stop_decides_what_follows(cause, outcome, message):
+    assert (after(cause).outcome, after(cause).message) == (outcome, message)
+
+
+@pytest.mark.parametrize(
+    ("basis", "outcome", "words"),
+    [
+        (DeadlineBasis.BUDGET, Outcome.BUDGET, "budget"),
+        (DeadlineBasis.USER, Outcome.DEADLINE, "deadline"),
+        (DeadlineBasis.ESTIMATE, Outcome.DEADLINE, "twice what its plan expected"),
+        (None, Outcome.BUDGET, "budget"),
+    ],
+)
+def test_a_machine_at_its_deadline_ended_for_what_set_the_deadline(basis, outcome, words):
+    found = after(ended(Reason.DEADLINE), deadline_basis=basis)
+    assert found.outcome is outcome
+    assert words in found.message
+
+
+def test_every_reason_of_the_agent_has_a_verdict():
+    for reason in Reason:
+        assert after(ended(reason)).message is not None
+
+
+@pytest.mark.parametrize(
+    ("cause", "outcome"),
+    [
+        (Preempted(at=AT, message="taken"), Outcome.FAILED),
+        (CapacityRefused(at=AT, message="none left"), Outcome.REFUSED),
+    ],
+)
+def test_after_the_last_machine_nothing_else_is_tried(cause, outcome):
+    assert after(cause, attempt=MAX_ATTEMPTS - 1).outcome is None
+    found = after(cause, attempt=MAX_ATTEMPTS)
+    assert found.outcome is outcome
+    assert f"{MAX_ATTEMPTS} machines were tried" in found.message
+
+
+def test_every_outcome_has_its_documented_exit_code():
+    assert {outcome: int(code) for outcome, code in EXIT_CODES.items()} == {
+        Outcome.DONE: 0,
+        Outcome.BUDGET: 4,
+        Outcome.DEADLINE: 4,
+        Outcome.REFUSED: 5,
+        Outcome.FAILED: 6,
+        Outcome.CANCELLED: 130,
+    }
+    assert set(EXIT_CODES) == set(Outcome)
+    assert {code.value for code in ExitCode} == {0, 2, 3, 4, 5, 6, 7, 130}
+
+
+def test_a_refused_offer_is_cooled_down_for_a_while():
+    run = replace(run_in(State.PLANNED), refusals=(Refusal(OFFER.key, later(0), "none left"),))
+    assert cooled(run, later(10)) == {OFFER.key}
+    assert cooled(run, later(COOL_DOWN.total_seconds() - 1)) == {OFFER.key}
+    assert cooled(run, later(COOL_DOWN.total_seconds())) == frozenset()
+
+
+def test_only_what_every_task_has_in_the_storage_counts_as_done():
+    run = replace(run_in(State.TRAINING), checkpoints=(checkpoint(4, "a"), checkpoint(7, "b")))
+    assert epochs_done(run, ("a", "b")) == 4
+    assert epochs_done(run, ("a", "b", "c")) == 0
+    assert epochs_done(run, ("b",)) == 7
+    assert epochs_done(run, ()) == 0
