@@ -118,7 +118,7 @@ def _lease_lines(entry: LedgerEntry) -> list[str]:
     return [
         head,
         *(
-            f"    {line.what:<34} {line.quantity:>12.6f} {line.unit:<9} x {line.usd_per_unit:f} = {line.usd:.6f} USD"
+            f"    {line.what:<36} {line.quantity:>12.6f} {line.unit:<9} x {line.usd_per_unit:f} = {line.usd:.6f} USD"
             for line in entry.lines
         ),
     ]
