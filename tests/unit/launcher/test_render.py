@@ -1,0 +1,187 @@
+"""What people and spreadsheets read, line by line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pricing_cases
+import pytest
+from pricing_cases import T4_METAL, spot
+from run_cases import ELSEWHERE, RUN_ID, SAMPLES, entry, fold, later, launch, opened, run_in
+
+from launcher.accounts import COLUMNS, csv_text, table_text, total_usd, write_whole
+from launcher.render import show_agent, show_cap, show_plan, show_receipt, show_runs, show_status, table
+from launcher.run import (
+    Cancelled,
+    CheckpointSynced,
+    DataStaged,
+    InstanceCreated,
+    InstanceReady,
+    LeaseClosed,
+    Outcome,
+    Preempted,
+    Replanned,
+    Settled,
+    State,
+)
+from pricing.ledger import EndedBy
+from remote.protocol import AgentStatus, Phase, TaskProgress, TaskState, TaskStatus
+
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+def golden(name):
+    """What is expected, as a file, without its last newline."""
+    return (GOLDEN / name).read_text(encoding="utf-8").removesuffix("\n")
+
+
+def preempted_run():
+    """Two machines: one taken back early, one ended by the user."""
+    second = replace(entry(2), region="us-west-2", zone="usw2-az1")
+    kinds = (InstanceCreated, InstanceReady, DataStaged, CheckpointSynced, Preempted)
+    return fold(
+        [
+            opened(),
+            launch(1),
+            *(SAMPLES[kind] for kind in kinds),
+            LeaseClosed(at=later(500), entry=entry(1, ended_by=EndedBy.PROVIDER)),
+            SAMPLES[Replanned],
+            launch(2, selection=ELSEWHERE),
+            SAMPLES[Cancelled],
+            LeaseClosed(at=later(900), entry=second),
+            replace(SAMPLES[Settled], outcome=Outcome.CANCELLED, message="interrupted (SIGINT)"),
+        ]
+    )
+
+
+def status(*tasks):
+    return AgentStatus(
+        RUN_ID, f"{RUN_ID}-1", Phase.TRAINING, later(170).timestamp(), later(100).timestamp(), 7, list(tasks)
+    )
+
+
+TRAINING = TaskStatus(
+    "job",
+    TaskState.RUNNING,
+    1,
+    progress=TaskProgress(3, 10, 33, 100, 41.26, loss=1.23456, map50=0.4321),
+)
+
+
+def test_the_receipt_shows_each_line_of_each_machine_and_estimate_against_actual():
+    assert show_receipt(preempted_run()) == golden("receipt.txt")
+
+
+def test_a_receipt_without_a_machine_says_that_nothing_was_paid():
+    run = fold([opened(budget_usd=None), SAMPLES[Cancelled], replace(SAMPLES[Settled], outcome=Outcome.CANCELLED)])
+    lines = show_receipt(run).splitlines()
+    assert "  nothing was paid for: no machine ever ran" in lines
+    assert "  total: $0.0000" in lines
+    assert not [line for line in lines if "confirmed gone" in line]
+
+
+def test_a_run_that_still_stops_is_not_called_gone():
+    run = replace(run_in(State.STOPPING), entries=(entry(1),))
+    assert "confirmed gone" not in show_receipt(run)
+
+
+def test_runs_are_listed_in_columns():
+    runs = [run_in(State.TRAINING), preempted_run(), run_in(State.SETTLED, budget_usd=None)]
+    assert show_runs(runs) == golden("runs.txt")
+
+
+def test_the_status_of_a_run_that_trains_says_who_drives_it_and_until_when():
+    shown = show_status(run_in(State.TRAINING), status(TRAINING), now=later(180), usd=Decimal("0.0123"), driven_by=4242)
+    assert shown == golden("status.txt")
+
+
+def test_a_run_without_a_launcher_shows_how_to_go_on():
+    shown = show_status(run_in(State.PROVISIONING), None, now=later(70), usd=Decimal(0), driven_by=None)
+    assert "machine  asked for aws/us-east-1/use1-az1/g4dn.xlarge/spot" in shown
+    assert f"driven   by nobody; go on with `gpucost resume {RUN_ID}`" in shown
+    assert "agent" not in shown
+
+
+def test_a_settled_run_shows_neither_machine_nor_agent():
+    shown = show_status(run_in(State.SETTLED), status(TRAINING), now=later(999), usd=Decimal("0.04"), driven_by=None)
+    assert [line.split()[0] for line in shown.splitlines()] == ["run", "state", "saved", "spent"]
+
+
+def test_the_progress_of_several_trainings_is_told_apart():
+    other = replace(TRAINING, name="b", progress=TaskProgress(1, 5, 10, 50, 9.0))
+    waiting = TaskStatus("c")
+    assert show_agent(status(TRAINING, other, waiting)) == (
+        "training  job: epoch 3/10  41.3 images/s  loss 1.235  mAP50 0.432  b: epoch 1/5  9.0 images/s"
+    )
+
+
+OFFERS = [
+    pricing_cases.offer("0.526"),
+    spot("0.2", 0.05),
+    pricing_cases.offer("0.6", region="eu-west-1"),
+    pricing_cases.offer("9", instance=T4_METAL),
+    replace(pricing_cases.offer("0.5"), usd_per_hour=Decimal(0)),
+]
+
+
+def test_a_plan_shows_the_ranking_the_reasons_and_the_choice():
+    assert show_plan(pricing_cases.plan(OFFERS)) == golden("plan.txt")
+
+
+def test_a_long_plan_says_how_many_more_fit():
+    assert "... and 2 more that fit" in show_plan(pricing_cases.plan(OFFERS), rows=1).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("budget", "seconds", "text"),
+    [
+        (Decimal(5), 3600, "at most $5.00, done within 1 h 00 min"),
+        (Decimal(5), None, "at most $5.00"),
+        (None, None, "NO BUDGET: the machine ends at twice the plan's p90"),
+    ],
+)
+def test_the_cap_is_one_line(budget, seconds, text):
+    assert show_cap(budget, seconds) == text
+
+
+def test_a_table_is_as_wide_as_its_widest_cell_and_ends_without_blanks():
+    assert table(("a", "long"), [("1", "x"), ("22", "")], right=frozenset({0})).splitlines() == [
+        " a  long",
+        " 1  x",
+        "22",
+    ]
+
+
+FROZEN = (
+    "lease_id,run_id,name,cloud,provider,region,zone,instance_type,gpu,gpu_count,market,usd_per_hour,"
+    "started_at,ended_at,billed_seconds,usd,estimate_usd,outcome,basis"
+)
+
+
+def test_the_columns_of_the_ledger_are_a_contract():
+    """Other people's spreadsheets read them; a new one goes to the end."""
+    assert ",".join(COLUMNS) == FROZEN
+
+
+def test_the_ledger_has_one_row_for_each_machine_with_money_in_full():
+    assert csv_text([preempted_run()]) == golden("report.csv") + "\n"
+
+
+def test_the_ledger_of_nothing_is_its_header():
+    assert csv_text([run_in(State.TRAINING)]) == FROZEN + "\n"
+    assert table_text([run_in(State.TRAINING)]) == "nothing was paid for yet\n"
+
+
+def test_the_table_of_costs_ends_with_the_total():
+    assert table_text([preempted_run()]) == golden("report.txt") + "\n"
+    assert total_usd([preempted_run()]) == preempted_run().spent_usd
+
+
+def test_a_report_replaces_its_file_whole(tmp_path):
+    path = tmp_path / "costs.csv"
+    path.write_text("older and much longer than what comes")
+    write_whole(path, "new")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("costs.csv", "new")]
