@@ -13,10 +13,11 @@ from launcher.recovery import cooled, epochs_done
 from launcher.run import Estimate, Run, Selection
 from pricing.cost import Rates
 from pricing.models import MODELS
-from pricing.offers import Market, Offer, Policy, Workload
+from pricing.offers import Market, Offer, Policy
 from pricing.phases import Overheads
 from pricing.planner import NoOfferFits, Plan, PlanOption, plan_run
 from pricing.throughput import Throughput
+from pricing.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from enum import StrEnum
 from typing import Any
 
 from pricing.ledger import LedgerEntry
-from pricing.offers import Offer, Workload
+from pricing.offers import Offer
+from pricing.workload import Workload
 
 
 class State(StrEnum):

@@ -12,8 +12,9 @@ from decimal import Decimal
 from typing import Protocol
 
 from pricing.layout import Layout
-from pricing.offers import CapacityType, Constraint, Offer, Policy, Workload
+from pricing.offers import CapacityType, Constraint, Offer, Policy
 from pricing.throughput import ThroughputEstimate
+from pricing.workload import Workload
 
 STALE_DAYS = 45
 """Spot prices of one table moved by a factor of 0.8 to 1.6 in ten weeks: half of that is where a warning begins."""

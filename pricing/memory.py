@@ -13,7 +13,7 @@ from pricing.models import MODELS
 if TYPE_CHECKING:
     from pricing.hardware import InstanceType
     from pricing.layout import Layout
-    from pricing.offers import Workload
+    from pricing.workload import Workload
 
 CONTEXT_GIB = 0.8
 """CUDA context and libraries outside the allocator: some hundred MiB by NVIDIA's guide; the upper end is taken."""

@@ -1,6 +1,6 @@
 """Offers, what a run needs of them, and why one does not fit.
 
-Owns `Offer`, `Workload`, `Policy` and `misfit`: plain values and the constraints that need no estimate of time or cost.
+Owns `Offer`, `Policy` and `misfit`: plain values and the constraints that need no estimate of time or cost.
 Budget and deadline need one and are the planner's. Must not know where prices come from.
 """
 
@@ -14,8 +14,8 @@ from enum import StrEnum
 from pricing.hardware import InstanceType
 from pricing.layout import Layout, layout_for
 from pricing.memory import choose_batch, needed_gib, usable_gib
-from pricing.models import MODELS
 from pricing.risk import PRIOR_HAZARD, ZERO_HAZARD, Hazard
+from pricing.workload import Workload
 
 
 class CapacityType(StrEnum):
@@ -90,40 +90,6 @@ class Offer:
     def key(self) -> str:
         """Stable text id: provider, region, zone, type, capacity type."""
         return f"{self.instance.provider}/{self.region}/{self.zone or '*'}/{self.instance.name}/{self.capacity_type}"
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """The few numbers planning needs. `epochs` and `tasks` are what is left to do. Raises ValueError on absurd ones."""
-
-    variant: str
-    image_size: int
-    batch: int | None
-    """Pictures of one optimiser step over all GPUs of a training; None: the largest power of two that fits."""
-    epochs: int
-    train_images: int
-    val_images: int
-    data_bytes: int
-    """What is staged onto the machine."""
-    tasks: int = 1
-    """Trainings of this size in the run."""
-    checkpoint_epochs: int = 1
-    """A checkpoint reaches the storage after so many epochs."""
-
-    def __post_init__(self) -> None:
-        if self.variant not in MODELS:
-            raise ValueError(f"unknown model {self.variant!r}; known: {', '.join(MODELS)}")
-        _at_least(self, 1, "image_size", "epochs", "train_images", "tasks", "checkpoint_epochs")
-        _at_least(self, 0, "val_images", "data_bytes")
-        if self.batch is not None and self.batch < 1:
-            raise ValueError(f"batch must be at least 1, is {self.batch}")
-
-
-def _at_least(workload: Workload, least: int, *names: str) -> None:
-    for name in names:
-        value = getattr(workload, name)
-        if not least <= value <= 10**15:
-            raise ValueError(f"{name} must be at least {least}, is {value}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pricing.layout import Layout
-from pricing.offers import Workload
 from pricing.throughput import ThroughputEstimate
+from pricing.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,11 @@ from decimal import Decimal
 from pricing.cost import CostLine, Rates, cost_lines
 from pricing.explain import age_notes, hint_for, message_for, option_notes, unknown_names
 from pricing.layout import Layout
-from pricing.offers import Constraint, Misfit, Offer, Policy, Workload, offer_misfit
+from pricing.offers import Constraint, Misfit, Offer, Policy, offer_misfit
 from pricing.phases import Overheads, PhaseTimes
 from pricing.throughput import Throughput, ThroughputEstimate
 from pricing.timing import Assumptions, Kind, Timing, timing_of
+from pricing.workload import Workload
 
 COOLED_REASON = "refused lately; cooled down for a while"
 

@@ -26,7 +26,7 @@ from typing import Protocol
 from pricing.hardware import Gpu, InstanceType
 from pricing.layout import Layout
 from pricing.models import MODELS, ModelFacts
-from pricing.offers import Workload
+from pricing.workload import Workload
 
 
 class Basis(StrEnum):

@@ -15,10 +15,11 @@ from pricing.cost import DISK, HOUR_SECONDS, MONTH_HOURS, Rates, UnknownRate, bi
 from pricing.hardware import InstanceType
 from pricing.layout import Layout, layout_for
 from pricing.memory import choose_batch
-from pricing.offers import CapacityType, Constraint, Misfit, Policy, Workload, type_misfit
+from pricing.offers import CapacityType, Constraint, Misfit, Policy, type_misfit
 from pricing.phases import Overheads, PhaseTimes, phase_times
 from pricing.risk import Hazard, expected_seconds, normal_quantile
 from pricing.throughput import Throughput, ThroughputEstimate
+from pricing.workload import Workload
 
 P90 = 0.9
 

@@ -10,11 +10,12 @@ import pytest
 
 from pricing.explain import SPOT_TOLERANCE, observed_date
 from pricing.models import MODELS
-from pricing.offers import CapacityType, Policy, Workload
+from pricing.offers import CapacityType, Policy
 from pricing.phases import DEFAULT_OVERHEADS
 from pricing.planner import plan_run
 from pricing.risk import BUCKETS, PRIOR_HAZARD
 from pricing.sources import tables
+from pricing.workload import Workload
 from tests.fakes.pricing_cases import NOW
 
 OFFERS = tables.load_offers()

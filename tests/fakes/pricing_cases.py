@@ -8,11 +8,12 @@ from decimal import Decimal
 
 from pricing.cost import DISK, PUBLIC_IPV4, BillingRule, Rate, Rates
 from pricing.hardware import InstanceType
-from pricing.offers import CapacityType, Offer, Policy, Workload
+from pricing.offers import CapacityType, Offer, Policy
 from pricing.phases import Overheads
 from pricing.planner import Plan, plan_run
 from pricing.risk import Hazard
 from pricing.throughput import ProbedThroughput
+from pricing.workload import Workload
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 T4_SMALL = InstanceType("aws", "g4dn.xlarge", "T4", 1, 16.0, 4, 16.0, 125.0)

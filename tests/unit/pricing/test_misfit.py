@@ -8,7 +8,8 @@ import pytest
 from pricing.hardware import InstanceType
 from pricing.layout import Concurrent, Ddp, layout_for
 from pricing.memory import AUTO_BATCH_MOST, choose_batch, needed_gib, usable_gib
-from pricing.offers import Market, Policy, Workload, misfit
+from pricing.offers import Market, Policy, misfit
+from pricing.workload import Workload
 from tests.fakes.pricing_cases import A10_SLICE, A100, T4_FOUR, T4_METAL, T4_SMALL, V100, WORKLOAD, offer, spot
 
 
