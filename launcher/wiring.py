@@ -202,7 +202,8 @@ def _machine_keys(account: AwsAccount, bucket: str, prefix: str, region: str, jo
     from launcher.providers.aws.credentials import FEDERATION_SECONDS, machine_credentials
 
     seconds = job.deadline or FEDERATION_SECONDS
-    return lambda: machine_credentials(account, bucket, prefix, region, seconds)
+    data_url = None if job.is_local else job.data
+    return lambda: machine_credentials(account, bucket, prefix, region, seconds, data_url=data_url)
 
 
 def _bucket_region(account: AwsAccount, bucket: str) -> str:

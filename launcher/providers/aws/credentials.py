@@ -1,4 +1,4 @@
-"""Keys for the machine, as little as will do: the object-storage prefix of the run and nothing else.
+"""Keys for the machine, as little as will do: the object-storage prefix of the runs, and reading the data.
 
 Long-term keys are exchanged for a federation token whose policy names the prefix (STS GetFederationToken, at most
 36 hours); temporary keys cannot be narrowed without a role to assume, and are handed on as they are.
@@ -17,18 +17,24 @@ from launcher.providers.interface import RefusedError
 FEDERATION_SECONDS = 36 * 3600
 
 
-def machine_credentials(account: AwsAccount, bucket: str, prefix: str, region: str, seconds: float) -> bytes:
-    """A shared-credentials file for the machine. Raises RefusedError."""
-    found = account.session(region).get_credentials()
-    if found is None:
+def machine_credentials(
+    account: AwsAccount, bucket: str, prefix: str, region: str, seconds: float, *, data_url: str | None = None
+) -> bytes:
+    """A shared-credentials file for the machine. Raises RefusedError. `data_url`: an archive or prefix to read."""
+    try:
+        found = account.session(region).get_credentials()
+        keys = None if found is None else found.get_frozen_credentials()
+    except BotoCoreError as error:
+        raise translate(error) from error
+    if keys is None:
         raise RefusedError("there are no usable AWS credentials", hint="run `aws configure` or set AWS_PROFILE")
-    keys = found.get_frozen_credentials()
     if keys.token:
         return _file(str(keys.access_key), str(keys.secret_key), str(keys.token))
     duration = int(min(max(seconds, 900), FEDERATION_SECONDS))
+    policy = json.dumps(machine_policy(bucket, prefix, data_url))
     try:
         answer = account.client("sts", region).get_federation_token(
-            Name="gpucost", Policy=json.dumps(prefix_policy(bucket, prefix)), DurationSeconds=duration
+            Name="gpucost", Policy=policy, DurationSeconds=duration
         )
     except (ClientError, BotoCoreError) as error:
         raise translate(error) from error
@@ -36,25 +42,24 @@ def machine_credentials(account: AwsAccount, bucket: str, prefix: str, region: s
     return _file(narrow["AccessKeyId"], narrow["SecretAccessKey"], narrow["SessionToken"])
 
 
-def prefix_policy(bucket: str, prefix: str) -> dict[str, object]:
-    """Read, write and delete below one prefix, and list it."""
+def machine_policy(bucket: str, prefix: str, data_url: str | None) -> dict[str, object]:
+    """Read, write, delete and list below one prefix; read the data set where it lies elsewhere."""
     below = f"{prefix.strip('/')}/*" if prefix.strip("/") else "*"
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Effect": "Allow",
-                "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
-                "Resource": f"arn:aws:s3:::{bucket}/{below}",
-            },
-            {
-                "Effect": "Allow",
-                "Action": "s3:ListBucket",
-                "Resource": f"arn:aws:s3:::{bucket}",
-                "Condition": {"StringLike": {"s3:prefix": below}},
-            },
-        ],
-    }
+    actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
+    statements = [_allow(actions, f"{bucket}/{below}"), _allow_listing(bucket, below)]
+    if data_url is not None:
+        data_bucket, _, key = data_url.removeprefix("s3://").partition("/")
+        wanted = f"{key}*" if key.endswith("/") or not key else key
+        statements += [_allow(["s3:GetObject"], f"{data_bucket}/{wanted}"), _allow_listing(data_bucket, wanted)]
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _allow(actions: list[str], path: str) -> dict[str, object]:
+    return {"Effect": "Allow", "Action": actions, "Resource": f"arn:aws:s3:::{path}"}
+
+
+def _allow_listing(bucket: str, prefix: str) -> dict[str, object]:
+    return _allow(["s3:ListBucket"], bucket) | {"Condition": {"StringLike": {"s3:prefix": prefix}}}
 
 
 def _file(access_key: str, secret_key: str, token: str) -> bytes:
