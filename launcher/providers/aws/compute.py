@@ -22,6 +22,7 @@ from launcher.providers.interface import (
     InstanceState,
     InstanceStatus,
     LaunchRequest,
+    RefusedError,
 )
 from pricing.offers import CapacityType
 
@@ -114,6 +115,8 @@ class AwsCompute:
             except ClientError as error:
                 if code_of(error) not in ABSENT | {"DependencyViolation"}:
                     raise translate(error) from error
+            except BotoCoreError as error:
+                raise translate(error) from error
 
     def _ec2(self, region: str) -> Any:  # noqa: ANN401 - a boto3 client
         if region not in self._clients:
@@ -158,9 +161,11 @@ class AwsCompute:
     def _image(self, region: str) -> dict[str, Any]:
         ssm = self._account.client("ssm", region)
         parameter = _call(ssm.get_parameter, Name=self._image_parameter)
-        images = _call(self._ec2(region).describe_images, ImageIds=[parameter["Parameter"]["Value"]])["Images"]
-        found: dict[str, Any] = images[0]
-        return found
+        image_id = parameter["Parameter"]["Value"]
+        images: list[dict[str, Any]] = _call(self._ec2(region).describe_images, ImageIds=[image_id])["Images"]
+        if not images:
+            raise RefusedError(f"{region} has no image {image_id}", hint="leave this region out with `regions:`")
+        return images[0]
 
     def _zone_name(self, region: str, zone_id: str) -> str:
         # Prices are kept by zone id; the names (us-east-1a) are private to each account.
@@ -197,6 +202,8 @@ class AwsCompute:
         except ClientError as error:
             if code_of(error) != "InvalidPermission.Duplicate":
                 raise translate(error) from error
+        except BotoCoreError as error:
+            raise translate(error) from error
         return group
 
     def _new_group(self, request: LaunchRequest) -> str:
