@@ -29,7 +29,6 @@ from launcher.run import (
 from pricing.ledger import EndedBy
 from remote.protocol import AgentStatus, Phase, TaskProgress, TaskState, TaskStatus
 
-
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
