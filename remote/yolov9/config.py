@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from remote.yolov9.variants import VARIANTS
+
+log = logging.getLogger("yolov9")
 
 IMAGE_STEP = 32
 """Image sizes are multiples of the largest stride."""
@@ -195,6 +198,9 @@ def _hyp(name: str, value: Any) -> dict[str, float]:  # noqa: ANN401
     if not isinstance(value, dict):
         raise ConfigError(f"{name} is {value!r}: expected an object of names and numbers")
     _refuse_unknown(value, HYP_NAMES + HYP_WITHOUT_EFFECT, "hyper-parameter")
+    ignored = [key for key in value if key in HYP_WITHOUT_EFFECT]
+    if ignored:
+        log.warning("warning: without effect in this trainer: hyp %s", ", ".join(ignored))
     return {
         key: _hyp_limits(key)(f"hyp.{key}", number) for key, number in value.items() if key not in HYP_WITHOUT_EFFECT
     }

@@ -23,6 +23,7 @@ from remote.protocol import TaskPaths, TaskProgress
 log = logging.getLogger("yolov9")
 
 PROGRESS_SECONDS = 1.0
+_NOTES = 20
 _WINDOW = 20
 """Steps that the shown speed is an average over."""
 
@@ -142,6 +143,14 @@ class Reporter:
         self._written = time.monotonic()
         if self._leads:
             protocol.write(self._paths.progress, self._progress)
+
+
+def log_notes(notes: Sequence[object]) -> None:
+    """The first remarks about the data set, and how many more there are."""
+    for note in notes[:_NOTES]:
+        log.info("note: %s", note)
+    if len(notes) > _NOTES:
+        log.info("note: and %d more about the data set", len(notes) - _NOTES)
 
 
 def peak_memory_gib() -> float:

@@ -15,6 +15,7 @@ from remote.yolov9 import data, engine, recipe, snapshot
 from remote.yolov9.config import ConfigError, TrainConfig
 from remote.yolov9.distributed import Ranks, choose_device
 from remote.yolov9.interrupt import Interrupt
+from remote.yolov9.report import log_notes
 from remote.yolov9.run import Job, build_run
 
 EXIT_FAILED = 1
@@ -35,7 +36,10 @@ def main(argv: list[str]) -> int:
     except (ConfigError, DatasetError) as error:
         log.error("error: %s", error)
         return EXIT_BAD_INPUT
-    except (snapshot.NonFiniteLoss, torch.cuda.OutOfMemoryError, OSError) as error:
+    except torch.cuda.OutOfMemoryError as error:
+        log.error("error: out of GPU memory, lower batch or image_size: %s", str(error).splitlines()[0])
+        return EXIT_FAILED
+    except (snapshot.NonFiniteLoss, OSError) as error:
         log.error("error: %s", error)
         return EXIT_FAILED
     finally:
@@ -47,6 +51,7 @@ def _train(config: TrainConfig, ranks: Ranks, interrupt: Interrupt) -> int:
         torch.set_num_threads(config.threads)
     device = choose_device(config.device, ranks.local)
     dataset = open_dataset(config.data)
+    log_notes(dataset.notes)
     ranks.open(device)
     budget = int(data.available_memory() * data.CACHE_SHARE) // ranks.world
     chosen = recipe.choose(config, len(dataset.train), len(dataset.val))

@@ -70,9 +70,10 @@ def test_batch_auto_is_null():
     assert TrainConfig.from_dict({**PATHS, "batch": "auto"}).batch is None
 
 
-def test_hyper_parameters_without_effect_are_accepted_and_left_out():
+def test_hyper_parameters_without_effect_are_left_out_with_one_warning(caplog):
     config = TrainConfig.from_dict({**PATHS, "hyp": {"lr0": 0.02, "anchor_t": 5.0, "box": 7.5}})
     assert config.hyp == {"lr0": 0.02}
+    assert caplog.messages == ["warning: without effect in this trainer: hyp anchor_t, box"]
     assert not set(HYP_NAMES) & set(HYP_WITHOUT_EFFECT)
 
 
