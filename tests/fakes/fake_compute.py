@@ -135,6 +135,15 @@ class FakeProvider:
         """Gone at once, by the provider."""
         machine.end(EndCause.PROVIDER, "Server.SpotInstanceTermination: Spot instance termination", tells_time=False)
 
+    def place(self, request: LaunchRequest, number: int) -> FakeMachine:
+        """A machine that runs already, from a launch that nobody here saw."""
+        machine = FakeMachine(self.clock, request, InstanceRef(request.offer.region, f"i-{number:04d}"), number)
+        machine.state = InstanceState.RUNNING
+        machine.let_in()
+        self.machines.append(machine)
+        self._tokens[request.token] = (request, machine)
+        return machine
+
     def alive(self) -> list[FakeMachine]:
         """Every machine that may be billed."""
         return [machine for machine in self.machines if machine.alive]

@@ -29,9 +29,12 @@ from launcher.jobspec import JobSpec, parse
 from launcher.journal import Journal, replay
 from launcher.localdata import DataFacts
 from launcher.planning import Catalog, first_plan, next_plan, selection, workload
+from launcher.providers.interface import LaunchRequest
 from launcher.report import Happened, Note, Update
 from launcher.run import Cancelled, Event, Reopened, Run, RunOpened, State, advance
 from launcher.services import Services
+from launcher.ssh import make_key_pair
+from launcher.templating import user_data
 from pricing.offers import CapacityType, Offer
 from pricing.throughput import ProbedThroughput
 from remote.protocol import StorageSpec
@@ -257,6 +260,21 @@ class World:
                 waiting.pop()()
 
         return report
+
+    def place_machine(self, run: Run) -> FakeMachine:
+        """The machine of a run's open lease, launched by a process that nobody here saw."""
+        assert run.lease is not None
+        request = LaunchRequest(
+            run_id=run.run_id,
+            lease_id=run.lease.lease_id,
+            token=run.lease.token,
+            offer=run.lease.selection.offer,
+            disk_gib=run.lease.disk_gib,
+            user_data=user_data(run.lease.deadline),
+            ssh_public_key=make_key_pair(self.home.run(run.run_id).private_key),
+            tags={},
+        )
+        return self.provider.place(request, run.attempt)
 
     def machine(self) -> FakeMachine:
         """The newest one."""
