@@ -29,8 +29,6 @@ from launcher.run import Cancelled, Outcome, Reopened, Run, RunOpened, State, ad
 from launcher.ssh import SshError
 from pricing.planner import NoOfferFits, Plan
 
-SANDBOX_BATCH = 16
-"""Where `batch: auto` would go by the memory of a GPU that the embedded cloud does not have."""
 STOP_LIMIT_SECONDS = AWS.drain_seconds + AWS.stop_limit_seconds
 """A launcher may take so long itself to save, end and confirm; only then is it said to hang."""
 
@@ -50,8 +48,6 @@ class Prepared:
 def prepare(job: JobSpec, context: Context) -> Prepared:
     """Check the data, reach the cloud and the storage, make the plan. Nothing is launched or uploaded."""
     cloud_name = cloud_of(job)
-    if cloud_name == "sandbox" and job.batch == "auto":
-        job = job.model_copy(update={"batch": SANDBOX_BATCH})
     if job.is_local:
         data, notes = data_facts(job, None)
     try:
@@ -118,7 +114,7 @@ def unfinished(job: JobSpec, context: Context) -> str | None:
                 hint=f"watch it with `gpucost status {run_id}`, or give this job another name",
             )
         mine = job.model_dump(mode="json") | {"data": _absolute(job)}
-        changed = sorted(key for key, value in run.opened.job.items() if mine.get(key) != value and key != "batch")
+        changed = sorted(key for key, value in run.opened.job.items() if mine.get(key) != value)
         if changed:
             raise BadInput(
                 f"an unfinished run called {job.name!r} differs from this job in {', '.join(changed)}",

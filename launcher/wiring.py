@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from launcher.sandbox import SandboxInfo
 
 WHAT_IS_MY_ADDRESS = "https://checkip.amazonaws.com"
-_AUTO_BATCH_IN_SANDBOX = 16
+_PROBED_BATCH = 8
+"""Where the job says `auto`: the trainer will choose by the size of the set."""
 STATED_SPEED = "GPUCOST_SANDBOX_IMAGES_PER_SECOND"
 _SANDBOX_OVERHEADS = Overheads(
     boot_seconds=3,
@@ -146,7 +147,7 @@ class _SandboxCatalog:
         from launcher.probe import probe_host
 
         task = max(job.trainings(), key=lambda task: float(task.image_size or 0) * float(task.epochs or 0))
-        batch = task.batch if isinstance(task.batch, int) else _AUTO_BATCH_IN_SANDBOX
+        batch = task.batch if isinstance(task.batch, int) else _PROBED_BATCH
         key = (task.model, task.image_size, batch, job.trainer.threads)
         if key not in self._known:
             offers = tuple(o for o in load_offers() if o.provider == "aws" and o.region in self._info.regions)

@@ -79,7 +79,8 @@ def agent_job(run: Run, lease: Lease, services: Services, *, python: str, metada
         python=[python],
         storage=services.storage,
         data=DataSpec(url=str(run.data_url), sha256=run.data_sha256, size=run.data_bytes, files=run.data_files),
-        tasks=_tasks(job, selection.batch, selection.world_size),
+        # Without a GPU whose memory counts, the trainer chooses by the size of the set.
+        tasks=_tasks(job, None if services.facts.emulated else selection.batch, selection.world_size),
         poweroff=list(services.facts.poweroff),
         concurrent=selection.concurrent,
         metadata_base=metadata if spot else None,
@@ -90,7 +91,7 @@ def agent_job(run: Run, lease: Lease, services: Services, *, python: str, metada
     )
 
 
-def _tasks(job: JobSpec, batch: int, world_size: int) -> list[TaskSpec]:
+def _tasks(job: JobSpec, batch: int | None, world_size: int) -> list[TaskSpec]:
     options = job.trainer.model_dump(exclude_none=True)
     return [
         TaskSpec(
