@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+
+from launcher.sandbox.objectstore import ObjectStore
+from launcher.sandbox.weed import weed_program
 
 KEY, SECRET, REGION = "AKIATEST", "secretkey", "us-east-1"
 
@@ -41,46 +37,18 @@ class LoopbackS3:
 
 def weed() -> str | None:
     """The server's program, or None."""
-    beside = Path(sys.executable).with_name("weed")
-    return str(beside) if beside.exists() else shutil.which("weed")
+    return weed_program()
 
 
 @contextmanager
 def running(folder: Path) -> Iterator[LoopbackS3]:
-    """Start it in `folder`; SIGKILL is the way to stop it quickly."""
-    ports = {name: _free_port() for name in ("s3", "master", "volume", "filer")}
-    argv = [weed(), "mini", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-admin.ui=false", "-webdav=false"]
-    argv += [f"-{name}.port={port}" for name, port in ports.items()]
-    environment = {**os.environ, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+    """Start the embedded cloud's own object store in `folder`, alone; ended, with its data, when the block ends."""
+    store = ObjectStore(folder / "s3", folder / "kept", KEY, SECRET, f"tests/{folder}")
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "weed.log").open("wb") as log:
-        server = subprocess.Popen(argv, stdout=log, stderr=log, env=environment, start_new_session=True)
+    store.start()
     try:
-        yield _ready(LoopbackS3(f"http://127.0.0.1:{ports['s3']}"))
+        store.wait_ready("ready-probe")
+        yield LoopbackS3(store.endpoint)
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
-def _ready(server: LoopbackS3) -> LoopbackS3:
-    client = server.client()
-    for _ in range(150):
-        with suppress(BotoCoreError, ClientError):
-            client.create_bucket(Bucket="ready-probe")
-            return server
-        time.sleep(0.1)
-    raise TimeoutError("the S3 server did not become ready in 15 s")
-
-
-def _free_port() -> int:
-    """A port whose companion, 10000 above, is free too: the server uses both."""
-    while True:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-            if port > 50000:
-                continue
-            with suppress(OSError):
-                other.bind(("127.0.0.1", port + 10000))
-                return int(port)
+        store.stop()
+        shutil.rmtree(folder / "kept", ignore_errors=True)
