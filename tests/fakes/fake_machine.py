@@ -133,6 +133,8 @@ class FakeConnector:
     after_call: Callable[[str], None] = lambda _name: None
 
     def __call__(self, target: SshTarget) -> SshSession:
+        if not target.private_key.exists():
+            raise SshError(f"{target.user}@{target.address}:{target.port}: there is no key {target.private_key}")
         assert target.private_key.stat().st_mode & 0o777 == 0o600
         machine = next((one for one in self.machines if one.address == target.address and one.lets_in), None)
         if machine is None or not self.answers(machine):

@@ -148,7 +148,7 @@ def world_after(steps: list[tuple[int, int]], *, machine_lives: bool) -> Iterato
 
 
 @given(STEPS, st.booleans())
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_run_is_driven_to_its_end_with_nothing_left(steps, machine_lives):
     with world_after(steps, machine_lives=machine_lives) as (world, run_id, before):
         run = world.drive(run_id)
