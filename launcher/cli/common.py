@@ -70,7 +70,7 @@ _JOB_OPTIONS = (
     click.option("--epochs", type=int, help="Epochs of each training."),
     click.option("--image-size", type=int, help="Pixels, a multiple of 32."),
     click.option("--batch", help="Pictures of one step, or auto."),
-    click.option("--seed", type=int),
+    click.option("--seed", type=int, help="Of everything random in the training."),
     click.option("--data", help="Local folder or archive, or s3:// URL."),
     click.option("--output", help="s3://bucket/prefix for checkpoints and results."),
     click.option("--name", help="Name of the run and of its results folder."),

@@ -12,7 +12,14 @@ from launcher.errors import BadInput
 
 @click.command("report")
 @click.argument("run", required=False)
-@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="How the rows are written.",
+)
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Same as --format csv --output FILE.")
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
