@@ -29,8 +29,10 @@ class Interrupts:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle the signals until the block ends."""
-        before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        """Handle the signals until the block ends; a hang-up that is ignored already (`nohup`) stays so."""
+        outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        heard = [number for number in _SIGNALS if not (number == signal.SIGHUP and outlives_terminal)]
+        before = {number: signal.signal(number, self._handle) for number in heard}
         try:
             yield
         finally:

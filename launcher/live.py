@@ -32,17 +32,19 @@ from launcher.run import (
 from launcher.units import show_duration, show_usd
 from remote.protocol import AgentStatus, Phase
 
+_NARROW = 80
 QUIET_SECONDS = 15
 """Without a terminal: how far apart two progress lines are."""
 
 
 class LiveView:
-    """A `Reporter` for people."""
+    """A `Reporter` for people. Once its terminal is gone it says nothing: a run must end all the same."""
 
     def __init__(self, out: TextIO, clock: Clock) -> None:
         self._out = out
         self._clock = clock
         self._terminal = out.isatty()
+        self._gone = False
         self._open_line = False
         self._next = 0.0
         self._train_start: tuple[float, int] | None = None
@@ -66,19 +68,31 @@ class LiveView:
         self._next = now + QUIET_SECONDS
         text = f"          {show_agent(beat.status)}  {_spent(beat.usd, beat.run)}{self._eta(beat.status)}"
         if self._terminal:
-            width = os.get_terminal_size(self._out.fileno()).columns
-            self._out.write("\r" + text[: width - 1].ljust(width - 1))
+            width = self._width()
+            self._write("\r" + text[: width - 1].ljust(width - 1))
             self._open_line = True
         else:
-            self._out.write(text + "\n")
-        self._out.flush()
+            self._write(text + "\n")
 
     def _line(self, text: str) -> None:
-        if self._open_line:
-            self._out.write("\n")
-            self._open_line = False
-        self._out.write(text + "\n")
-        self._out.flush()
+        before = "\n" if self._open_line else ""
+        self._open_line = False
+        self._write(f"{before}{text}\n")
+
+    def _width(self) -> int:
+        try:
+            return os.get_terminal_size(self._out.fileno()).columns
+        except OSError:
+            return _NARROW
+
+    def _write(self, text: str) -> None:
+        if self._gone:
+            return
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except (OSError, ValueError):  # the window was closed, the pipe has no reader, the file is closed
+            self._gone = True
 
     def _eta(self, status: AgentStatus) -> str:
         """Remaining training time, from the steps seen since this view began."""
