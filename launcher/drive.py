@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from launcher.errors import ExitCode, GpucostError, StopUnconfirmed
+from launcher.errors import BadInput, ExitCode, GpucostError, StopUnconfirmed
 from launcher.interrupts import Interrupted
 from launcher.journal import Journal
 from launcher.providers.interface import RefusedError, UnreachableError
@@ -47,12 +47,15 @@ log = logging.getLogger(__name__)
 
 
 def drive(run: Run, journal: Journal, services: Services) -> Run:
-    """Take a run to `settled`. The caller holds the journal's lock. Raises StopUnconfirmed alone."""
+    """Take a run to `settled`. The caller holds the journal's lock.
+
+    Raises StopUnconfirmed, and BadInput where the journal cannot be written and no machine can be there.
+    """
     while run.state is not State.SETTLED:
         stopping = run.state is State.STOPPING
         event = _stop(run, services) if stopping else _legal(run, _step(run, services), services)
         advanced = advance(run, event)
-        journal.append(event)
+        _record(event, run, journal)
         run = advanced
         services.report(Happened(event, run))
     return run
@@ -65,6 +68,16 @@ def _legal(run: Run, event: Event, services: Services) -> Event:
     except IllegalTransition as error:
         return _failed(error, services)
     return event
+
+
+def _record(event: Event, run: Run, journal: Journal) -> None:
+    try:
+        journal.append(event)
+    except OSError as error:
+        reason = f"the journal {journal.path} cannot be written: {error}"
+        if run.lease is None:
+            raise BadInput(reason, hint=f"make room, then `gpucost resume {run.run_id}`") from error
+        raise _still_billed(run, reason) from error
 
 
 def _step(run: Run, services: Services) -> Event:
