@@ -18,9 +18,10 @@ from launcher.units import show_gib
 def prepare(run: Run, services: Services) -> Event:
     """Upload a local data set unless it is there already; then `LaunchRequested`.
 
-    Raises StorageError, BadInput, DatasetError and Exhausted; nothing was launched then.
+    Raises StorageError, BadInput, DatasetError, Exhausted and RefusedError; nothing was launched then.
     """
     staged = _staged(run, services)
+    services.credentials()  # a refusal is met now, not beside a machine that is paid for
     lease = next_lease(staged, services)
     assert staged.data_url is not None  # noqa: S101 - `_staged` sets it
     return LaunchRequested(

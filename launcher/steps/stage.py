@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from launcher.jobspec import JobSpec, parse
 from launcher.report import Note
-from launcher.run import DataStaged, Event, Lease, Run
+from launcher.run import DataStaged, Event, Lease, Outcome, Run, StepFailed
 from launcher.services import Services
 from launcher.ssh import SshError
 from launcher.steps.watch import ending, hear_or_ask
@@ -12,6 +12,8 @@ from pricing.offers import CapacityType
 from remote.protocol import AgentJob, AgentStatus, DataSpec, Phase, TaskSpec
 
 _INSTALL_TRIES = 5
+_FIRST_BEAT_SECONDS = 60
+"""The agent writes its status within a second or two of its start."""
 
 
 def stage(run: Run, services: Services) -> Event:
@@ -23,10 +25,15 @@ def stage(run: Run, services: Services) -> Event:
         failure = _install(run, lease, services)
         if failure is not None:
             return failure
+    started = services.clock.monotonic()
     while True:
         heard = hear_or_ask(run, services)
         if isinstance(heard, Event):
             return heard
+        if heard is None and services.clock.monotonic() - started > _FIRST_BEAT_SECONDS:
+            failure = _not_started(run, services)
+            if failure is not None:
+                return failure
         if heard is not None:
             event = ending(heard, services)
             if event is not None:
@@ -34,6 +41,21 @@ def stage(run: Run, services: Services) -> Event:
             if _trains(heard):
                 return DataStaged(at=services.clock.now())
         services.clock.sleep(services.facts.poll_seconds)
+
+
+def _not_started(run: Run, services: Services) -> Event | None:
+    """What the agent's log says on a machine that lets us in and has no status; None where it does not let us in."""
+    task = parse(run.opened.job, {}, run.run_id).trainings()[0].name
+    try:
+        machine = services.machine(run)
+        if machine.status() is not None:
+            return None
+        said = machine.log_tail(task).strip().splitlines()[-1:]
+    except SshError:
+        return None
+    message = f"the agent did not start: {' '.join(said) or 'its log is empty'}"
+    hint = "the machine is being ended; its image may lack python3 3.10 or newer"
+    return StepFailed(at=services.clock.now(), message=message, hint=hint, outcome=Outcome.FAILED)
 
 
 def _trains(status: AgentStatus) -> bool:
