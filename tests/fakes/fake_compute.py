@@ -29,6 +29,12 @@ from pricing.offers import CapacityType
 _TIMER = re.compile(r"^OnCalendar=(.+) UTC$", re.MULTILINE)
 
 
+def power_off_at(request: LaunchRequest) -> datetime | None:
+    """The time at which the timer in the user-data ends the machine."""
+    timer = _TIMER.search(request.user_data)
+    return None if timer is None else datetime.strptime(timer[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+
+
 @dataclass(frozen=True)
 class Fault:
     """What the next matching call answers."""
@@ -172,14 +178,13 @@ class FakeProvider:
         if machine.state is not InstanceState.PENDING:
             return
         machine.state = InstanceState.RUNNING
-        timer = _TIMER.search(machine.request.user_data)
-        if timer is not None and self.timers:
-            deadline = datetime.strptime(timer[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+        deadline = power_off_at(machine.request)
+        if deadline is not None and self.timers:
             self.clock.at((deadline - self.clock.start).total_seconds(), machine.power_off)
         self.on_boot(machine)
 
     def _end_slowly(self, machine: FakeMachine) -> None:
-        if machine.state not in {InstanceState.PENDING, InstanceState.RUNNING}:
+        if machine.state not in {InstanceState.PENDING, InstanceState.RUNNING, InstanceState.STOPPED}:
             return
         machine.begin_end()
         self.clock.after(self.end_seconds, lambda: machine.end(EndCause.USER, "Client.UserInitiatedShutdown"))

@@ -88,6 +88,11 @@ class FakeMachine:
         if self.agent is not None:
             self.agent.notice(gone_at)
 
+    def stop_from_outside(self) -> None:
+        """Somebody stopped it at the provider: nothing runs, and its disk is billed on."""
+        self.state, self.ended_by, self.reason = InstanceState.STOPPED, EndCause.USER, "Client.UserInitiatedShutdown"
+        self._stop_all()
+
     def begin_end(self) -> None:
         """The system goes down: nothing on it runs any more, and it is still billed."""
         self.state = InstanceState.STOPPING
@@ -178,7 +183,7 @@ class FakeSession:
         self._require_answer(path, 20)
         machine = self._machine
         content = machine.files.get(path)
-        if path == f"{machine.folder}/status.json" and machine.agent is not None:
+        if path == f"{machine.folder}/status.json" and machine.agent is not None and machine.agent.script.starts:
             content = machine.agent.status_text().encode()
         self._connector.after_call("ssh.get")
         return content

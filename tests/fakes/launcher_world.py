@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from fake_agent import AgentScript
-from fake_compute import FakeProvider
+from fake_compute import FakeProvider, power_off_at
 from fake_machine import FakeConnector, FakeMachine
 from launcher_clock import FakeClock
 from memory_object_store import FakeStore
@@ -31,7 +31,7 @@ from launcher.localdata import DataFacts
 from launcher.planning import Catalog, first_plan, next_plan, selection, workload
 from launcher.providers.interface import LaunchRequest
 from launcher.report import Happened, Note, Update
-from launcher.run import Cancelled, Event, Reopened, Run, RunOpened, State, advance
+from launcher.run import Cancelled, Event, LaunchRequested, Reopened, Run, RunOpened, State, advance
 from launcher.services import Services
 from launcher.ssh import make_key_pair
 from launcher.templating import user_data
@@ -119,10 +119,11 @@ class World:
         self.home = Home(self.folder / "home")
         self.store.objects["data/pictures.tar"] = b"pictures"
         self.updates: list[Update] = []
-        self.keys: bytes | None = b"[default]\n"
+        self.credentials: Callable[[], bytes | None] = lambda: b"[default]\n"
         self.effects = 0
         """Calls of the launcher's ports so far, counted for `die_after_effect`."""
         self.die_after_effect: int | None = None
+        self.journal_class = CutJournal
         self._listening = False
         for port in (self.store, self.provider, self.connector):
             port.after_call = self._counted
@@ -153,7 +154,7 @@ class World:
 
     def drive(self, run_id: str, *, cut: Cut | None = None, report: Callable[[Update], None] | None = None) -> Run:
         """One launcher process, from the journal to the end of the run or to its own."""
-        journal = CutJournal(self.home.run(run_id).journal.path, cut)
+        journal = self.journal_class(self.home.run(run_id).journal.path, cut)
         interrupts = Interrupts()
         with journal.writing(), interrupts.installed():
             self._listening = True
@@ -220,7 +221,7 @@ class World:
             facts=self.facts,
             store=self.store,
             storage=StorageSpec(self.store.url, "us-east-1", credentials="file"),
-            credentials=lambda: self.keys,
+            credentials=self.credentials,
             connect=self.connector,
             bundle=bundle,
             rates=RATES,
@@ -311,11 +312,19 @@ class World:
         leases = [machine.request.lease_id for machine in self.provider.machines]
         assert len(set(leases)) == len(leases), "two machines for one lease"
         assert self.provider.resources == set(), "key pair and security group are left"
+        self.check_timers(run_id)
         self.check_ledger(run, late_seconds)
         self.check_commands()
         if run.budget_usd is not None:
             assert run.spent_usd <= run.budget_usd
         return run
+
+    def check_timers(self, run_id: str) -> None:
+        """Each machine was launched with the power-off at the deadline of its lease (C11)."""
+        history = self.home.run(run_id).journal.events()
+        deadlines = {e.lease.lease_id: e.lease.deadline for e in history if isinstance(e, LaunchRequested)}
+        for machine in self.provider.machines:
+            assert power_off_at(machine.request) == deadlines[machine.request.lease_id].replace(microsecond=0)
 
     def check_ledger(self, run: Run, late_seconds: float) -> None:
         """One entry for each machine that ran, never for less time than it lived, and their sum."""

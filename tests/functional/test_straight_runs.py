@@ -9,7 +9,7 @@ import pytest
 from data_sets import make_set
 from launcher_world import SPOT_EAST, Killed, World
 
-from launcher.providers.interface import EndCause
+from launcher.providers.interface import EndCause, RefusedError
 from launcher.recovery import EXIT_CODES
 from launcher.report import Beat
 from launcher.run import LaunchRequested, Outcome, State
@@ -134,6 +134,52 @@ def test_a_machine_that_answers_with_a_strange_host_key_gets_nothing_and_is_ende
     assert run.outcome is Outcome.REFUSED
     assert "host key" in run.message
     assert world.machine().files == {}
+
+
+def test_an_agent_that_does_not_start_ends_the_run_with_its_own_words(tmp_path):
+    """Nobody waits for the deadline beside a machine on which nothing happens (C02)."""
+    world = World(tmp_path)
+    world.script.starts = False
+    run_id = world.open()
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert run.outcome is Outcome.FAILED
+    assert "the agent's log" in run.message
+    assert world.clock.elapsed < 300
+
+
+def test_an_agent_is_not_given_up_while_the_machine_cannot_be_asked(tmp_path):
+    world = World(tmp_path)
+    world.provider.on_boot = lambda machine: world.clock.after(11, lambda: setattr(machine, "reachable", False))
+    world.clock.at(400, lambda: setattr(world.machine(), "reachable", True))
+    run_id = world.open(epochs=10)
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert (run.outcome, run.attempt) == (Outcome.DONE, 1)
+
+
+def test_keys_for_the_machine_that_cannot_be_made_are_found_out_before_it_is_paid_for(tmp_path):
+    world = World(tmp_path)
+
+    def refused():
+        raise RefusedError("AWS does not allow this (AccessDenied)", hint="grant sts:GetFederationToken")
+
+    world.credentials = refused
+    run_id = world.open()
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert (run.outcome, run.attempt) == (Outcome.REFUSED, 0)
+    assert world.provider.machines == []
+
+
+def test_a_machine_that_was_stopped_from_outside_is_ended_since_its_disk_is_billed(tmp_path):
+    """C26: stopped is not gone."""
+    world = World(tmp_path)
+    run_id = world.open()
+    world.clock.at(150, lambda: world.machine().stop_from_outside())
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert run.outcome is Outcome.CANCELLED
 
 
 def test_a_machine_ended_from_outside_is_the_users_word(tmp_path):

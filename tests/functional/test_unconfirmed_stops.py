@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from launcher_world import World
+import errno
 
-from launcher.errors import ExitCode, StopUnconfirmed
+import pytest
+from launcher_world import Cut, CutJournal, World
+
+from launcher.errors import ExitCode, GpucostError, StopUnconfirmed
+from launcher.journal import Journal
 from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.run import Outcome, State
 from launcher.storage.interface import StorageError
@@ -197,3 +200,28 @@ def test_a_terminate_that_is_not_answered_is_repeated(tmp_path, error):
     world.check(run_id)
     assert run.outcome is Outcome.DONE
     assert world.provider.calls.count("terminate") >= 5
+
+
+class FullDisk(CutJournal):
+    """The disk under the journal is full from one line on."""
+
+    def append(self, event):
+        self._lines += 1
+        if self._lines >= self._cut.line:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        Journal.append(self, event)
+
+
+@pytest.mark.parametrize("line", range(1, 13))
+def test_a_journal_that_cannot_be_written_is_loud_where_a_machine_may_be_billed(tmp_path, line):
+    world = World(tmp_path)
+    world.journal_class = FullDisk
+    run_id = world.open()
+    with pytest.raises(GpucostError, match="No space left on device") as error:
+        world.drive(run_id, cut=Cut(line, before=True))
+    assert f"gpucost resume {run_id}" in error.value.hint or f"gpucost stop {run_id}" in error.value.hint
+    paid = world.run(run_id).lease is not None
+    assert error.value.exit_code == (ExitCode.NOT_CONFIRMED_GONE if paid else ExitCode.USAGE)
+    world.journal_class = CutJournal
+    assert world.drive(run_id).outcome is Outcome.DONE
+    world.check(run_id)

@@ -76,3 +76,28 @@ def test_the_handlers_from_before_come_back():
     with made.installed():
         assert [signal.getsignal(number) for number in SIGNALS] != before
     assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_a_hang_up_that_is_ignored_from_outside_stays_ignored():
+    """`nohup gpucost train` outlives its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        made = Interrupts()
+        with made.installed():
+            signal.raise_signal(signal.SIGHUP)
+            assert made.count == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_an_interrupt_is_heard_even_where_a_shell_ignores_it_for_its_background():
+    """`gpucost stop` sends it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        made = Interrupts()
+        with made.installed():
+            signal.raise_signal(signal.SIGINT)
+        assert made.count == 1
+    finally:
+        signal.signal(signal.SIGINT, before)
