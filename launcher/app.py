@@ -17,6 +17,7 @@ from launcher.context import Context
 from launcher.drive import drive
 from launcher.errors import BadInput, ProviderError, StopUnconfirmed
 from launcher.estimating import cloud_of, data_facts
+from launcher.events import Cancelled, Outcome, Reopened, RunOpened
 from launcher.history import load_run
 from launcher.interrupts import Interrupts
 from launcher.jobspec import JobSpec, parse
@@ -25,7 +26,7 @@ from launcher.localdata import DataFacts
 from launcher.planning import first_plan, next_plan, no_plan, selection, workload
 from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.report import Happened
-from launcher.run import Cancelled, Outcome, Reopened, Run, RunOpened, State, advance, opened
+from launcher.run import Run, State, advance, opened
 from launcher.ssh import SshError
 from pricing.planner import NoOfferFits, Plan
 

@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable, Mapping
 
 from launcher.errors import BadInput, ExitCode, GpucostError, StopUnconfirmed
+from launcher.events import Cancelled, Event, Outcome, Settled, StepFailed
 from launcher.interrupts import Interrupted
 from launcher.journal import Journal
 from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.report import Happened
-from launcher.run import Cancelled, Event, IllegalTransition, Outcome, Run, Settled, State, StepFailed, advance
+from launcher.run import IllegalTransition, Run, State, advance
 from launcher.services import Services
 from launcher.ssh import SshError
 from launcher.steps.prepare import prepare

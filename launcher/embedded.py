@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import IO
 
 from launcher import sandbox
+from launcher.events import Outcome
 from launcher.home import Home
 from launcher.journal import replay
-from launcher.run import Outcome, Run, State
+from launcher.run import Run, State
 from launcher.sandbox import SandboxInfo
 
 

@@ -18,9 +18,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from launcher import run as events
+from launcher import events
 from launcher.errors import BadInput, GpucostError
-from launcher.run import Event, IllegalTransition, Run, RunOpened, advance, opened
+from launcher.events import Event, RunOpened
+from launcher.run import IllegalTransition, Run, advance, opened
 
 SCHEMA = 1
 

@@ -7,7 +7,8 @@ from decimal import Decimal
 
 from launcher.clouds import CloudFacts
 from launcher.errors import Exhausted
-from launcher.run import DeadlineBasis, Lease, Run, Selection
+from launcher.events import DeadlineBasis, Lease, Selection
+from launcher.run import Run
 from launcher.units import show_usd
 from pricing.cost import Rates, affordable_seconds, cost_lines, total
 from pricing.ledger import EndedBy, LeaseInterval, LedgerEntry, ledger_entry

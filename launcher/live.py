@@ -8,9 +8,7 @@ from decimal import Decimal
 from typing import TextIO
 
 from launcher.clock import Clock
-from launcher.render import show_agent
-from launcher.report import Beat, Happened, Note, Update
-from launcher.run import (
+from launcher.events import (
     ArtifactsSynced,
     Cancelled,
     CapacityRefused,
@@ -23,12 +21,14 @@ from launcher.run import (
     LeaseClosed,
     Preempted,
     Replanned,
-    Run,
     RunOpened,
     Settled,
     StepFailed,
     TrainingExited,
 )
+from launcher.render import show_agent
+from launcher.report import Beat, Happened, Note, Update
+from launcher.run import Run
 from launcher.units import show_duration, show_usd
 from remote.protocol import AgentStatus, Phase
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from launcher.bundle import Bundle
 from launcher.clouds import CloudFacts
 from launcher.errors import GpucostError
-from launcher.run import Lease
+from launcher.events import Lease
 from launcher.ssh import SshConnector, SshError, SshSession, SshTarget
 from remote import protocol
 from remote.protocol import AgentStatus, LeasePaths, ProtocolError, Reason, StopCommand

@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from launcher.errors import NoPlan
+from launcher.events import Estimate, Selection
 from launcher.jobspec import JobSpec, TaskOverride
 from launcher.localdata import DataFacts
 from launcher.recovery import cooled, epochs_done
-from launcher.run import Estimate, Run, Selection
+from launcher.run import Run
 from pricing.cost import Rates
 from pricing.models import MODELS
 from pricing.offers import Market, Offer, Policy

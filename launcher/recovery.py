@@ -6,16 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from launcher.errors import ExitCode
-from launcher.run import (
-    Cancelled,
-    CapacityRefused,
-    DeadlineBasis,
-    Outcome,
-    Preempted,
-    Run,
-    StepFailed,
-    TrainingExited,
-)
+from launcher.events import Cancelled, CapacityRefused, DeadlineBasis, Outcome, Preempted, StepFailed, TrainingExited
+from launcher.run import Run
 from remote.protocol import Reason
 
 COOL_DOWN = timedelta(minutes=30)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from launcher.run import Event, Run
+from launcher.events import Event
+from launcher.run import Run
 from remote.protocol import AgentStatus
 
 

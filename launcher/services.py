@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from launcher.bundle import Bundle
 from launcher.clock import Clock
 from launcher.clouds import CloudFacts
+from launcher.events import Selection
 from launcher.home import RunFolder
 from launcher.interrupts import Interrupts
 from launcher.machine import Machine
 from launcher.providers.interface import ComputeProvider
 from launcher.report import Reporter
-from launcher.run import Run, Selection
+from launcher.run import Run
 from launcher.ssh import SshConnector
 from launcher.storage.interface import ObjectStore
 from pricing.cost import Rates

@@ -9,8 +9,9 @@ import click
 from launcher import render
 from launcher.cli.common import print_json
 from launcher.cli.documents import run_document
+from launcher.events import Outcome
 from launcher.recovery import EXIT_CODES
-from launcher.run import Outcome, Run
+from launcher.run import Run
 
 
 def finish(run: Run, *, as_json: bool) -> int:

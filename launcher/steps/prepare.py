@@ -6,10 +6,11 @@ import hashlib
 from dataclasses import replace
 
 from launcher import localdata
+from launcher.events import Event, LaunchRequested, Lease
 from launcher.jobspec import parse
 from launcher.limits import lease_deadline
 from launcher.report import Note
-from launcher.run import Event, LaunchRequested, Lease, Run
+from launcher.run import Run
 from launcher.services import Services
 from launcher.staging_archive import pack
 from launcher.units import show_gib

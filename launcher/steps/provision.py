@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from launcher.events import CapacityRefused, Event, InstanceCreated, InstanceReady, Lease, Outcome, StepFailed
 from launcher.machine import Machine
 from launcher.providers.interface import (
     CapacityError,
@@ -15,7 +16,7 @@ from launcher.providers.interface import (
     UnreachableError,
 )
 from launcher.report import Note
-from launcher.run import CapacityRefused, Event, InstanceCreated, InstanceReady, Lease, Outcome, Run, StepFailed
+from launcher.run import Run
 from launcher.services import Services
 from launcher.ssh import HostKeyMismatch, SshError, make_key_pair
 from launcher.templating import user_data

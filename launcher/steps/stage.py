@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from launcher.events import DataStaged, Event, Lease, Outcome, StepFailed
 from launcher.jobspec import JobSpec, parse
 from launcher.report import Note
-from launcher.run import DataStaged, Event, Lease, Outcome, Run, StepFailed
+from launcher.run import Run
 from launcher.services import Services
 from launcher.ssh import SshError
 from launcher.steps.watch import ending, hear_or_ask

@@ -9,6 +9,19 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from launcher.errors import Exhausted, GpucostError, StopUnconfirmed
+from launcher.events import (
+    Cancelled,
+    CapacityRefused,
+    Event,
+    InstanceCreated,
+    Lease,
+    LeaseClosed,
+    Outcome,
+    Preempted,
+    Replanned,
+    Settled,
+    StepFailed,
+)
 from launcher.jobspec import parse
 from launcher.limits import close_entry
 from launcher.providers.interface import (
@@ -22,20 +35,7 @@ from launcher.providers.interface import (
 from launcher.recovery import verdict
 from launcher.report import Note
 from launcher.results import Collected, collect
-from launcher.run import (
-    Cancelled,
-    CapacityRefused,
-    Event,
-    InstanceCreated,
-    Lease,
-    LeaseClosed,
-    Outcome,
-    Preempted,
-    Replanned,
-    Run,
-    Settled,
-    StepFailed,
-)
+from launcher.run import Run
 from launcher.services import Services
 from launcher.ssh import HostKeyMismatch, SshError
 from launcher.steps.sync import drain

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from launcher.errors import GpucostError
+from launcher.events import ArtifactsSynced, CheckpointSynced, Event
 from launcher.jobspec import parse
 from launcher.report import Note
 from launcher.results import artifact_list
-from launcher.run import ArtifactsSynced, CheckpointSynced, Event, Run
+from launcher.run import Run
 from launcher.services import Services
 from launcher.steps.watch import hear_or_ask, new_checkpoint
 from remote.protocol import AgentStatus, Phase

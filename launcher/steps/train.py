@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from launcher.run import Event, Run
+from launcher.events import Event
+from launcher.run import Run
 from launcher.services import Services
 from launcher.steps.watch import ending, hear_or_ask, new_checkpoint
 

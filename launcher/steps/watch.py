@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from launcher.events import CheckpointSynced, Event, Outcome, Preempted, StepFailed, SyncedCheckpoint, TrainingExited
 from launcher.limits import owed_usd
 from launcher.providers.interface import EndCause, InstanceRef, InstanceState, InstanceStatus, UnreachableError
 from launcher.report import Beat, Note
-from launcher.run import CheckpointSynced, Event, Outcome, Preempted, Run, StepFailed, SyncedCheckpoint, TrainingExited
+from launcher.run import Run
 from launcher.services import Services
 from launcher.ssh import HostKeyMismatch, SshError
 from launcher.storage.interface import StorageError

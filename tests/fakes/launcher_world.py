@@ -23,6 +23,7 @@ from pricing_cases import OVERHEADS, RATES, T4_SMALL
 from launcher.bundle import Bundle, pack_remote
 from launcher.clouds import AWS, CloudFacts
 from launcher.drive import drive
+from launcher.events import Cancelled, Event, LaunchRequested, Reopened, RunOpened
 from launcher.home import Home
 from launcher.interrupts import Interrupts
 from launcher.jobspec import JobSpec, parse
@@ -31,7 +32,7 @@ from launcher.localdata import DataFacts
 from launcher.planning import Catalog, first_plan, next_plan, selection, workload
 from launcher.providers.interface import LaunchRequest
 from launcher.report import Happened, Note, Update
-from launcher.run import Cancelled, Event, LaunchRequested, Reopened, Run, RunOpened, State, advance
+from launcher.run import Run, State, advance
 from launcher.services import Services
 from launcher.ssh import make_key_pair
 from launcher.templating import user_data

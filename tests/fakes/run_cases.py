@@ -9,9 +9,11 @@ from decimal import Decimal
 
 from pricing_cases import RATES, T4_SMALL, WORKLOAD
 
-from launcher import run as events
+from launcher import events
+from launcher import run as table
+from launcher.events import DeadlineBasis, Estimate, Event, Lease, Outcome, Selection, SyncedCheckpoint
 from launcher.jobspec import parse
-from launcher.run import DeadlineBasis, Estimate, Event, Lease, Outcome, Run, Selection, State, SyncedCheckpoint
+from launcher.run import Run, State
 from pricing.ledger import EndedBy, LeaseInterval, LedgerEntry, ledger_entry
 from pricing.offers import CapacityType, Offer
 
@@ -140,9 +142,9 @@ def fold(history: Iterable[Event]) -> Run:
     """The run after a history."""
     first, *others = history
     assert isinstance(first, events.RunOpened)
-    run = events.opened(first)
+    run = table.opened(first)
     for event in others:
-        run = events.advance(run, event)
+        run = table.advance(run, event)
     return run
 
 

@@ -9,8 +9,8 @@ from decimal import Decimal
 import pytest
 from launcher_world import DEMAND_EAST, World, offer
 
+from launcher.events import DeadlineBasis, Outcome
 from launcher.recovery import EXIT_CODES
-from launcher.run import DeadlineBasis, Outcome
 
 TIGHT = "0.065"
 """Enough for ten epochs as the plan sees them; it pays for eighteen minutes."""

@@ -7,8 +7,7 @@ import signal
 import pytest
 from launcher_world import World
 
-from launcher.recovery import EXIT_CODES
-from launcher.run import (
+from launcher.events import (
     ArtifactsSynced,
     Cancelled,
     CapacityRefused,
@@ -21,9 +20,10 @@ from launcher.run import (
     Outcome,
     Preempted,
     Replanned,
-    State,
     TrainingExited,
 )
+from launcher.recovery import EXIT_CODES
+from launcher.run import State
 
 MOMENTS = [*range(0, 70, 6), *range(70, 390, 23), 370, 372, 374, 376]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from launcher_world import Cut, Killed, World
 
-from launcher.run import Outcome, State
+from launcher.events import Outcome
+from launcher.run import State
 
 LINES = 13
 """Journal lines of an undisturbed run after its first one."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from launcher_world import DEMAND_EAST, SPOT_EAST, SPOT_WEST, Killed, World
 
+from launcher.events import Outcome
 from launcher.providers.interface import CapacityError, RefusedError, UnreachableError
 from launcher.recovery import EXIT_CODES
-from launcher.run import Outcome
 from remote.protocol import StoredRun
 
 

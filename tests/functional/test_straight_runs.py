@@ -9,10 +9,11 @@ import pytest
 from data_sets import make_set
 from launcher_world import SPOT_EAST, Killed, World
 
+from launcher.events import LaunchRequested, Outcome
 from launcher.providers.interface import EndCause, RefusedError
 from launcher.recovery import EXIT_CODES
 from launcher.report import Beat
-from launcher.run import LaunchRequested, Outcome, State
+from launcher.run import State
 from remote.protocol import Phase
 
 

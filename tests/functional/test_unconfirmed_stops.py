@@ -8,9 +8,10 @@ import pytest
 from launcher_world import Cut, CutJournal, World
 
 from launcher.errors import ExitCode, GpucostError, StopUnconfirmed
+from launcher.events import Outcome
 from launcher.journal import Journal
 from launcher.providers.interface import RefusedError, UnreachableError
-from launcher.run import Outcome, State
+from launcher.run import State
 from launcher.storage.interface import StorageError
 
 

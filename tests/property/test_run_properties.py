@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from launcher_world import World
 from run_cases import SELECTION, checkpoint, entry, fold, later, opened
 
-from launcher import run as events
+from launcher import events
+from launcher import run as table
+from launcher.events import Event, Lease, Outcome
 from launcher.journal import decode, encode, replay
-from launcher.run import TRANSITIONS, Event, Lease, Outcome, Run, State
+from launcher.run import TRANSITIONS, Run, State
 from remote.protocol import Reason
 
 STEPS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 900)), max_size=25)
@@ -34,7 +36,7 @@ def possible(run: Run) -> list[type[Event]]:
         blocked = (needs_none and run.lease is not None) or (kind is events.LeaseClosed and run.lease is None)
         unmade = kind is events.InstanceReady and (run.lease is None or run.lease.instance_id is None)
         if state is run.state and not blocked and not unmade:
-            found += [kind] * (1 if kind in events.STOPS_A_LEASE else 4)
+            found += [kind] * (1 if kind in table.STOPS_A_LEASE else 4)
     return [kind for kind in found if run.lease is not None or kind is not events.InstanceCreated]
 
 
@@ -86,12 +88,12 @@ def next_lease(run: Run, elapsed: float) -> Lease:
 def walk(first: events.RunOpened, steps: list[tuple[int, int]]) -> tuple[list[Event], Run, float]:
     """A legal history, the run that it leads to, and when it ends."""
     history: list[Event] = [first]
-    run, elapsed = events.opened(first), 0.0
+    run, elapsed = table.opened(first), 0.0
     for choice, seconds in steps:
         kinds = possible(run)
         elapsed += seconds
         event = make(kinds[choice % len(kinds)], run, choice, elapsed)
-        run = events.advance(run, event)
+        run = table.advance(run, event)
         history.append(event)
     return history, run, elapsed
 

@@ -12,8 +12,9 @@ from run_cases import NOW, OFFER, SELECTION, entry, later, opened, run_in
 
 from launcher.clouds import AWS
 from launcher.errors import Exhausted, ExitCode
+from launcher.events import DeadlineBasis
 from launcher.limits import close_entry, lease_deadline, owed_usd
-from launcher.run import DeadlineBasis, State
+from launcher.run import State
 from launcher.run import opened as open_run
 from pricing.cost import affordable_seconds, cost_lines, total
 from pricing.ledger import EndedBy

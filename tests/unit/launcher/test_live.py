@@ -10,9 +10,10 @@ import pytest
 from launcher_clock import FakeClock
 from run_cases import RUN_ID, SAMPLES, later, run_in
 
+from launcher.events import LeaseClosed
 from launcher.live import QUIET_SECONDS, LiveView, describe
 from launcher.report import Beat, Happened, Note
-from launcher.run import LeaseClosed, State
+from launcher.run import State
 from remote.protocol import AgentStatus, Phase, TaskProgress, TaskState, TaskStatus
 
 

@@ -8,18 +8,18 @@ import pytest
 from run_cases import OFFER, checkpoint, later, run_in
 
 from launcher.errors import ExitCode
-from launcher.recovery import COOL_DOWN, EXIT_CODES, MAX_ATTEMPTS, cooled, epochs_done, verdict
-from launcher.run import (
+from launcher.events import (
     Cancelled,
     CapacityRefused,
     DeadlineBasis,
     Outcome,
     Preempted,
     Refusal,
-    State,
     StepFailed,
     TrainingExited,
 )
+from launcher.recovery import COOL_DOWN, EXIT_CODES, MAX_ATTEMPTS, cooled, epochs_done, verdict
+from launcher.run import State
 from remote.protocol import Reason
 
 

@@ -12,8 +12,7 @@ from pricing_cases import T4_METAL, spot
 from run_cases import ELSEWHERE, RUN_ID, SAMPLES, entry, fold, later, launch, opened, run_in
 
 from launcher.accounts import COLUMNS, csv_text, table_text, total_usd, write_whole
-from launcher.render import show_agent, show_cap, show_plan, show_receipt, show_runs, show_status, table
-from launcher.run import (
+from launcher.events import (
     Cancelled,
     CheckpointSynced,
     DataStaged,
@@ -24,8 +23,9 @@ from launcher.run import (
     Preempted,
     Replanned,
     Settled,
-    State,
 )
+from launcher.render import show_agent, show_cap, show_plan, show_receipt, show_runs, show_status, table
+from launcher.run import State
 from pricing.ledger import EndedBy
 from remote.protocol import AgentStatus, Phase, TaskProgress, TaskState, TaskStatus
 

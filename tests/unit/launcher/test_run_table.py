@@ -8,15 +8,12 @@ from decimal import Decimal
 import pytest
 from run_cases import ELSEWHERE, OFFER, SAMPLES, STRAIGHT, checkpoint, entry, fold, later, launch, opened, run_in
 
-from launcher.run import (
-    STOPS_A_LEASE,
-    TRANSITIONS,
+from launcher.events import (
     ArtifactsSynced,
     Cancelled,
     CapacityRefused,
     CheckpointSynced,
     DeadlineBasis,
-    IllegalTransition,
     InstanceCreated,
     InstanceReady,
     LeaseClosed,
@@ -25,11 +22,10 @@ from launcher.run import (
     Replanned,
     RunOpened,
     Settled,
-    State,
     StepFailed,
     TrainingExited,
-    advance,
 )
+from launcher.run import STOPS_A_LEASE, TRANSITIONS, IllegalTransition, State, advance
 
 ALL = [(state, kind) for state in State for kind in SAMPLES if kind is not RunOpened]
 LEGAL = sorted(TRANSITIONS, key=str)

@@ -13,9 +13,10 @@ from run_cases import RUN_ID, SAMPLES, STRAIGHT, opened
 from launcher import app
 from launcher.context import Context
 from launcher.errors import BadInput
+from launcher.events import Cancelled, LeaseClosed, Outcome, Settled
 from launcher.home import Home, RunFolder
 from launcher.journal import Journal
-from launcher.run import Cancelled, LeaseClosed, Outcome, Settled, State
+from launcher.run import State
 
 NOWHERE = replace(opened(), cloud="nowhere")
 """A run whose cloud cannot be connected to, so that nothing is driven here."""
