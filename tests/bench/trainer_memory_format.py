@@ -2,8 +2,8 @@
 
     python tests/bench/trainer_memory_format.py --model yolov9-t --image-size 320 --batch 8 --threads 2 --rounds 5
 
-Prints CSV: one row for each layout with the median and the spread of seconds a step, and the ratio of the medians. The step
-is forward, loss and backward of random pictures with eight boxes each; no loader, no optimiser.
+Prints CSV: one row for each layout with the median and the spread of seconds a step, and the ratio of the medians.
+The step is forward, loss and backward of random pictures with eight boxes each; no loader, no optimiser.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> int:
     device = torch.device(options.device)
     images = torch.rand(options.batch, 3, options.image_size, options.image_size, device=device)
     targets = _targets(options.batch, options.image_size).to(device)
-    models = {name: build(options.model, CLASSES).to(device, memory_format=layout) for name, layout in LAYOUTS.items()}
+    models = {name: build(options.model, CLASSES).to(device, memory_format=form) for name, form in LAYOUTS.items()}
     seconds: dict[str, list[float]] = {name: [] for name in LAYOUTS}
     for turn in range(options.rounds + 1):
         for name, layout in LAYOUTS.items():

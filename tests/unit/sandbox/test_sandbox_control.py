@@ -51,15 +51,17 @@ def test_orders_without_a_sandbox_say_how_to_start_one(tmp_path):
     assert refused.value.hint == "start one with `gpucost sandbox up`"
 
 
-def test_clearing_away_takes_the_sockets_that_weed_leaves_in_tmp(tmp_path):
+def test_clearing_away_takes_weeds_sockets_in_tmp_and_keeps_its_data(tmp_path):
     folder = tmp_path / "s3"
     ports = StorePorts(*range(70001, 70011))  # no real port has such a number
     state.write_text(folder / "ports.json", state.encode(ports))
     left = [Path(f"/tmp/seaweedfs-{name}-grpc-{getattr(ports, f'{name}_grpc')}.sock") for name in weed.SERVICES]
     for one in left:
         one.touch()
-    weed.clean(folder)
+    (folder / "data").mkdir()
+    weed.lay_aside(folder, tmp_path / "kept")
     assert not folder.exists()
+    assert (tmp_path / "kept").is_dir()
     assert not any(one.exists() for one in left)
 
 
