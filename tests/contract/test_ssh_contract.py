@@ -227,8 +227,8 @@ class TestRealServer:
 
     def test_a_detached_program_does_not_hold_the_command(self, fabric, sshd):
         start = time.monotonic()
-        fabric.run("nohup setsid sh -c 'sleep 2; echo done >late' >/dev/null 2>&1 </dev/null &", timeout=10)
-        assert time.monotonic() - start < 1.5
+        fabric.run("nohup setsid sh -c 'sleep 5; echo done >late' >/dev/null 2>&1 </dev/null &", timeout=20)
+        assert time.monotonic() - start < 4
         assert not (sshd.home / "late").exists()
 
     def test_a_secret_is_readable_by_its_user_alone_from_the_start(self, fabric, sshd):
@@ -283,13 +283,10 @@ class TestRealServer:
                 FabricSession(target)
             assert time.monotonic() - start < 1.5 * CONNECT_SECONDS
 
-    def test_small_files_are_quick(self, fabric):
-        """Without TCP_NODELAY each of them takes 40 ms."""
-        fabric.put(b"warm", "small")
-        start = time.monotonic()
-        for _ in range(50):
-            fabric.put(b"x" * 100, "small")
-        assert time.monotonic() - start < 3
+    def test_small_packets_are_not_held_back(self, fabric):
+        """Without TCP_NODELAY each small file takes 40 ms."""
+        sock = fabric._connection.client.get_transport().sock
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
     def test_a_status_with_a_torn_file_is_an_error_that_may_pass(self, sshd, fabric):
         status = AgentStatus("run", lease().lease_id, Phase.TRAINING, 5.0, 1.0, 42)
