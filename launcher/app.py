@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -131,23 +132,28 @@ def go_on(run_id: str, context: Context, *, cloud: wiring.Cloud | None = None) -
     interrupts = Interrupts()
     with journal.writing(), interrupts.installed():
         run = replay(journal.events(), str(journal.path))
-        services = _connected(run, context, cloud).services(
-            run, context.home, clock=context.clock, report=context.report, interrupts=interrupts
-        )
-        try:
-            return drive(run, journal, services)
-        finally:
-            services.hang_up()
+        with nullcontext(cloud) if cloud is not None else _connected(run, context) as connected:
+            services = connected.services(
+                run, context.home, clock=context.clock, report=context.report, interrupts=interrupts
+            )
+            try:
+                return drive(run, journal, services)
+            finally:
+                services.hang_up()
 
 
-def _connected(run: Run, context: Context, cloud: wiring.Cloud | None) -> wiring.Cloud:
-    if cloud is not None:
-        return cloud
+@contextmanager
+def _connected(run: Run, context: Context) -> Iterator[wiring.Cloud]:
+    """The cloud of a run, given back when the block ends."""
     job = parse(run.opened.job, {}, run.run_id)
     try:
-        return wiring.connect(job, run.opened.cloud, context.home)
+        cloud = wiring.connect(job, run.opened.cloud, context.home)
     except (RefusedError, UnreachableError) as error:
         raise _provider_error(error) from error
+    try:
+        yield cloud
+    finally:
+        cloud.close()
 
 
 def resume(run_id: str, context: Context, *, budget: Decimal | None, deadline: float | None) -> Run:
@@ -157,13 +163,13 @@ def resume(run_id: str, context: Context, *, budget: Decimal | None, deadline: f
         return go_on(run_id, context)
     if run.outcome is Outcome.DONE:
         raise BadInput(f"run {run_id} is done", hint=f"its results are in {run.opened.results_dir}")
-    cloud = _connected(run, context, None)
     journal = context.home.run(run_id).journal
-    with journal.writing():
-        run = load_run(run_id, context)  # another process may have been quicker
-        if run.state is State.SETTLED:
-            journal.append(_reopen(run, cloud, context, budget, deadline))
-    return go_on(run_id, context, cloud=cloud)
+    with _connected(run, context) as cloud:
+        with journal.writing():
+            run = load_run(run_id, context)  # another process may have been quicker
+            if run.state is State.SETTLED:
+                journal.append(_reopen(run, cloud, context, budget, deadline))
+        return go_on(run_id, context, cloud=cloud)
 
 
 def _reopen(
@@ -219,16 +225,21 @@ def log_text(run_id: str, task: str | None, context: Context) -> str:
         raise BadInput(f"run {run_id} has no training {task!r}", hint=f"it has {', '.join(names)}")
     name = task or names[0]
     if run.lease is not None and run.lease.address is not None:
-        services = _connected(run, context, None).services(
-            run, context.home, clock=context.clock, report=context.report, interrupts=Interrupts()
-        )
-        try:
-            return services.machine(run).log_tail(name)
-        except SshError as error:
-            raise BadInput(f"the machine does not answer: {error}", hint="try again in a moment") from error
-        finally:
-            services.hang_up()
+        return _live_log(run, name, context)
     kept = Path(run.opened.results_dir) / (name if len(names) > 1 else "") / "train.log"
     if not kept.exists():
         raise BadInput(f"run {run_id} has no log yet", hint=f"results will be in {run.opened.results_dir}")
     return kept.read_text(encoding="utf-8", errors="replace")
+
+
+def _live_log(run: Run, task: str, context: Context) -> str:
+    with _connected(run, context) as cloud:
+        services = cloud.services(
+            run, context.home, clock=context.clock, report=context.report, interrupts=Interrupts()
+        )
+        try:
+            return services.machine(run).log_tail(task)
+        except SshError as error:
+            raise BadInput(f"the machine does not answer: {error}", hint="try again in a moment") from error
+        finally:
+            services.hang_up()

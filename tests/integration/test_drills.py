@@ -106,6 +106,7 @@ def test_an_interrupt_while_training_is_handed_over_saved_confirmed_and_can_be_r
     assert resumed.process.returncode == 0, resumed.text
     assert epochs_in(user.folder / "runs/drill") == list(range(12))
     assert len(ledger(user)) == 2
+    assert "not running" in user.run("sandbox", "status").text
 
 
 def test_a_killed_launcher_costs_nothing_but_time(user: User) -> None:
