@@ -87,11 +87,11 @@ class CutJournal(Journal):
 
     def append(self, event: Event) -> None:
         self._lines += 1
-        here = self._cut is not None and self._cut.line == self._lines
-        if here and self._cut.before:
+        cut = self._cut if self._cut is not None and self._cut.line == self._lines else None
+        if cut is not None and cut.before:
             raise Killed
         super().append(event)
-        if here:
+        if cut is not None:
             raise Killed
 
 
@@ -284,11 +284,15 @@ class World:
 
     def preempt_at(self, elapsed: float, notice_seconds: float = 120) -> None:
         """The machine that lives then gets its notice."""
-        self.clock.at(elapsed, lambda: [self.provider.preempt(m, notice_seconds) for m in self.provider.alive()])
+        self.clock.at(elapsed, lambda: self._each_alive(lambda m: self.provider.preempt(m, notice_seconds)))
 
     def lose_at(self, elapsed: float) -> None:
         """The machine that lives then is gone without a word."""
-        self.clock.at(elapsed, lambda: [self.provider.lose(machine) for machine in self.provider.alive()])
+        self.clock.at(elapsed, lambda: self._each_alive(self.provider.lose))
+
+    def _each_alive(self, action: Callable[[FakeMachine], None]) -> None:
+        for machine in self.provider.alive():
+            action(machine)
 
     def notes(self) -> str:
         """Everything that was noted, a line each."""
