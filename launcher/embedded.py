@@ -1,4 +1,4 @@
-"""Who uses the embedded cloud of a home: the launcher that started it ends it, unless another one still needs it.
+"""Who uses the embedded cloud of a home: the last launcher to let it go ends it, unless a user started it by hand.
 
 Each launcher holds a shared lock while it uses the sandbox; taking it down needs the lock alone. An unfinished run
 keeps it up, since its machine and its bucket are all that is left of it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from launcher import sandbox
@@ -24,28 +25,26 @@ class SandboxUse:
 
     info: SandboxInfo
     home: Home
-    started_here: bool
     lock: IO[str]
 
     def close(self) -> None:
-        """Let go; end the sandbox where this process started it and no machine of an unfinished run needs it.
+        """Let go; the last to do so ends the sandbox, unless an unfinished run needs it or a user started it by hand.
 
         The bucket is kept as long as a run can be resumed from it.
         """
         try:
-            if self.started_here and self._alone():
+            if self._alone() and not _by_hand(self.home).exists():
                 self._end()
         finally:
             self.lock.close()
 
     def _end(self) -> None:
-        runs = _runs(self.home)
-        if any(run.state is not State.SETTLED for run in runs):
+        if unsettled(self.home):
             return
-        if all(run.outcome is Outcome.DONE for run in runs):
-            sandbox.down(self.home.root)
-        else:
+        if resumable(self.home):
             sandbox.suspend(self.home.root)
+        else:
+            sandbox.down(self.home.root)
 
     def _alone(self) -> bool:
         try:
@@ -61,12 +60,39 @@ def use_sandbox(home: Home) -> SandboxUse:
     fcntl.flock(lock, fcntl.LOCK_SH)
     started_here = sandbox.status(home.root) is None
     try:
-        return SandboxUse(sandbox.up(home.root), home, started_here, lock)
+        return SandboxUse(sandbox.up(home.root), home, lock)
     except BaseException:
         if started_here:
             sandbox.suspend(home.root)
         lock.close()
         raise
+
+
+def keep_up(home: Home) -> SandboxInfo:
+    """Start the sandbox by hand: it stays until `take_down`, or until nobody has used it for long."""
+    info = sandbox.up(home.root)
+    _by_hand(home).touch()
+    return info
+
+
+def take_down(home: Home) -> None:
+    """End the sandbox with the data of its bucket, whatever needs it."""
+    _by_hand(home).unlink(missing_ok=True)
+    sandbox.down(home.root)
+
+
+def unsettled(home: Home) -> list[str]:
+    """Ids of the runs on this sandbox whose machine may be alive."""
+    return [run.run_id for run in _runs(home) if run.state is not State.SETTLED]
+
+
+def resumable(home: Home) -> list[str]:
+    """Ids of the runs that ended early and can go on from the sandbox's bucket."""
+    return [run.run_id for run in _runs(home) if run.state is State.SETTLED and run.outcome is not Outcome.DONE]
+
+
+def _by_hand(home: Home) -> Path:
+    return home.root / "sandbox-by-hand"
 
 
 def _runs(home: Home) -> list[Run]:

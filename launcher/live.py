@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from decimal import Decimal
 from typing import TextIO
@@ -33,6 +34,9 @@ from launcher.units import show_duration, show_usd
 from remote.protocol import AgentStatus, Phase
 
 _NARROW = 80
+ETA_SECONDS = 60
+"""The remaining time follows the speed of so long."""
+_INDENT = " " * 10
 QUIET_SECONDS = 15
 """Without a terminal: how far apart two progress lines are."""
 
@@ -47,7 +51,8 @@ class LiveView:
         self._gone = False
         self._open_line = False
         self._next = 0.0
-        self._train_start: tuple[float, int] | None = None
+        self._seen: deque[tuple[float, int]] = deque()
+        self._last_note = ("", 0.0)
 
     def __call__(self, update: Update) -> None:
         """Show an update."""
@@ -57,7 +62,7 @@ class LiveView:
                 if text:
                     self._line(f"{event.at:%H:%M:%S}  {text}")
             case Note(text=text):
-                self._line(f"{self._clock.now():%H:%M:%S}  {text}")
+                self._note(text)
             case Beat():
                 self._beat(update)
 
@@ -66,13 +71,23 @@ class LiveView:
         if not self._terminal and now < self._next:
             return
         self._next = now + QUIET_SECONDS
-        text = f"          {show_agent(beat.status)}  {_spent(beat.usd, beat.run)}{self._eta(beat.status)}"
+        tail = f"  {_spent(beat.usd, beat.run)}{self._eta(beat.status)}"
         if self._terminal:
-            width = self._width()
-            self._write("\r" + text[: width - 1].ljust(width - 1))
+            width = self._width() - 1
+            room = width - len(_INDENT) - len(tail)
+            self._write("\r" + (_INDENT + show_agent(beat.status, room) + tail)[:width].ljust(width))
             self._open_line = True
         else:
-            self._write(text + "\n")
+            self._write(f"{_INDENT}{show_agent(beat.status)}{tail}\n")
+
+    def _note(self, text: str) -> None:
+        """The same words again say nothing new for a while."""
+        now = self._clock.monotonic()
+        last, at = self._last_note
+        if text == last and now - at < QUIET_SECONDS:
+            return
+        self._last_note = (text, now)
+        self._line(f"{self._clock.now():%H:%M:%S}  {text}")
 
     def _line(self, text: str) -> None:
         before = "\n" if self._open_line else ""
@@ -95,14 +110,17 @@ class LiveView:
             self._gone = True
 
     def _eta(self, status: AgentStatus) -> str:
-        """Remaining training time, from the steps seen since this view began."""
+        """Remaining training time, from the steps of the last minute."""
         known = [task.progress for task in status.tasks if task.progress is not None]
         done, steps = sum(p.step for p in known), sum(p.steps for p in known)
         if status.phase is not Phase.TRAINING or not steps or len(known) < len(status.tasks):
             return ""
-        if self._train_start is None or done < self._train_start[1]:
-            self._train_start = (status.at, done)
-        elapsed, advanced = status.at - self._train_start[0], done - self._train_start[1]
+        if self._seen and done < self._seen[-1][1]:
+            self._seen.clear()
+        self._seen.append((status.at, done))
+        while len(self._seen) > 2 and status.at - self._seen[0][0] > ETA_SECONDS:
+            self._seen.popleft()
+        elapsed, advanced = status.at - self._seen[0][0], done - self._seen[0][1]
         return f"  ETA {show_duration(elapsed / advanced * (steps - done))}" if advanced > 0 else ""
 
 

@@ -127,7 +127,7 @@ def _lease_lines(entry: LedgerEntry) -> list[str]:
 def _estimated(run: Run) -> str:
     first = run.opened.selection.estimate
     spent = run.spent_usd
-    ratio = f", actual is {float(spent / first.usd):.2f} of it" if first.usd and spent else ""
+    ratio = f", actual is {float(spent / first.usd):.2f} times that" if first.usd and spent else ""
     return (
         f"{show_usd(first.usd)} ({show_usd(first.usd_low)} .. {show_usd(first.usd_high)}) "
         f"in {show_duration(first.seconds)}{ratio}; speed: {first.basis}"
@@ -175,18 +175,26 @@ def show_status(run: Run, status: AgentStatus | None, *, now: datetime, usd: Dec
     return "\n".join(lines)
 
 
-def show_agent(status: AgentStatus) -> str:
-    """Phase and progress in one line."""
-    parts = [status.phase.value]
+def show_agent(status: AgentStatus, width: int | None = None) -> str:
+    """Phase and progress in one line; in a narrow one, loss and speed give way first."""
+    texts = ["  ".join([status.phase.value, *_progress(status, dropped)]) for dropped in range(4)]
+    return next((text for text in texts if width is None or len(text) <= width), texts[-1])
+
+
+def _progress(status: AgentStatus, dropped: int) -> list[str]:
+    """One part for each task that has begun; the less important fields are left out as `dropped` grows."""
+    parts = []
     for task in status.tasks:
         progress = task.progress
         if progress is None:
             continue
         name = f"{task.name}: " if len(status.tasks) > 1 else ""
-        part = f"{name}epoch {progress.epoch}/{progress.epochs}  {progress.images_per_second:.1f} images/s"
-        if progress.loss is not None:
-            part += f"  loss {progress.loss:.3f}"
-        if progress.map50 is not None:
-            part += f"  mAP50 {progress.map50:.3f}"
-        parts.append(part)
-    return "  ".join(parts)
+        fields = [f"{name}epoch {progress.epoch}/{progress.epochs}"]
+        if dropped < 2:
+            fields.append(f"{progress.images_per_second:.1f} images/s")
+        if progress.loss is not None and dropped < 1:
+            fields.append(f"loss {progress.loss:.3f}")
+        if progress.map50 is not None and dropped < 3:
+            fields.append(f"mAP50 {progress.map50:.3f}")
+        parts.append("  ".join(fields))
+    return parts

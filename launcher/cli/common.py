@@ -42,8 +42,13 @@ def _log_to(home: Home) -> None:
 
 
 def print_json(kind: str, body: dict[str, object]) -> None:
-    """One JSON document on stdout; its layout is a contract, numbered by `schema`."""
-    click.echo(json.dumps({"schema": JSON_SCHEMA, "kind": kind, **body}, indent=2, default=_plain))
+    """One JSON document on stdout."""
+    click.echo(json_text(kind, body), nl=False)
+
+
+def json_text(kind: str, body: dict[str, object]) -> str:
+    """A JSON document; its layout is a contract, numbered by `schema`."""
+    return json.dumps({"schema": JSON_SCHEMA, "kind": kind, **body}, indent=2, default=_plain) + "\n"
 
 
 def _plain(value: object) -> object:

@@ -67,10 +67,10 @@ def run_document(run: Run) -> dict[str, object]:
         "results_dir": run.opened.results_dir,
         "storage_url": f"{run.opened.storage_url}/{run.run_id}",
         "checkpoints": [asdict(checkpoint) for checkpoint in run.checkpoints],
-        "leases": [entry_document(entry) for entry in run.entries],
+        "leases": [entry_document(run, entry) for entry in run.entries],
     }
 
 
-def entry_document(entry: LedgerEntry) -> dict[str, object]:
+def entry_document(run: Run, entry: LedgerEntry) -> dict[str, object]:
     """One line of the ledger with its cost lines."""
-    return asdict(entry)
+    return {"name": run.opened.name, "cloud": run.opened.cloud, **asdict(entry)}

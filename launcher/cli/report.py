@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.common import make_context, print_json
+from launcher.cli.common import json_text, make_context
 from launcher.errors import BadInput
 
 
@@ -33,10 +33,10 @@ def report_command(run: str | None, form: str, output: Path | None, csv_file: Pa
     if csv_file is not None:
         form, output = "csv", csv_file
     if as_json or form == "json":
-        entries: list[object] = [entry_document(entry) for found in runs for entry in found.entries]
-        print_json("report", {"leases": entries, "usd": accounts.total_usd(runs)})
-        return
-    text = accounts.csv_text(runs) if form == "csv" else accounts.table_text(runs)
+        leases = [entry_document(found, entry) for found in runs for entry in found.entries]
+        text = json_text("report", {"leases": leases, "usd": accounts.total_usd(runs)})
+    else:
+        text = accounts.csv_text(runs) if form == "csv" else accounts.table_text(runs)
     if output is None:
         click.echo(text, nl=False)
         return

@@ -20,9 +20,9 @@ def sandbox_command() -> None:
 @json_option
 def up_command(*, as_json: bool) -> None:
     """Start it, or say where it is."""
-    from launcher import sandbox
+    from launcher import embedded
 
-    info = sandbox.up(make_context().home.root)
+    info = embedded.keep_up(make_context().home)
     if as_json:
         print_json("sandbox", {"ec2_endpoint": info.ec2_endpoint, "s3_endpoint": info.s3_endpoint, "pid": info.pid})
         return
@@ -31,12 +31,23 @@ def up_command(*, as_json: bool) -> None:
 
 
 @sandbox_command.command("down")
-def down_command() -> None:
+@click.option("--force", is_flag=True, help="Also while a run needs it: its machine and its checkpoints go too.")
+def down_command(*, force: bool) -> None:
     """End it with all its machines and the contents of its bucket."""
-    from launcher import sandbox
+    from launcher import embedded
 
-    sandbox.down(make_context().home.root)
+    home = make_context().home
+    running = embedded.unsettled(home)
+    if running and not force:
+        raise BadInput(
+            f"run {running[-1]} needs the embedded cloud: its checkpoints are nowhere else",
+            hint=f"`gpucost stop {running[-1]}` first, or end both with `gpucost sandbox down --force`",
+        )
+    lost = embedded.resumable(home)
+    embedded.take_down(home)
     click.echo("the embedded cloud is down: no process, port or folder is left")
+    if lost:
+        click.echo(f"{len(lost)} stopped runs can no longer be resumed from their checkpoints", err=True)
 
 
 @sandbox_command.command("status")
@@ -54,7 +65,9 @@ def status_command(*, as_json: bool) -> None:
         click.echo("not running; `gpucost sandbox up` starts it")
         return
     click.echo(f"EC2 {found.info.ec2_endpoint}  S3 {found.info.s3_endpoint}  process {found.info.pid}")
-    click.echo(f"instances run as {found.runs_as} ({found.reason}); idle for {show_duration(found.idle_seconds)}")
+    click.echo(
+        f"instances run as {found.runs_as} ({found.reason}); last EC2 request {show_duration(found.idle_seconds)} ago"
+    )
     for instance in found.instances:
         click.echo(
             f"  {instance.instance_id}  {instance.instance_type}  {instance.market}  {instance.zone}  {instance.state}"
