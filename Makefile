@@ -9,7 +9,7 @@ TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 # Any data set: make demo DATA=path/to/folder-or-archive
 demo: $(BIN)/.installed
-	$(BIN)/gpucost train templates/quickstart.yaml --cloud sandbox --budget 1 --yes $(if $(DATA),--data '$(DATA)')
+	$(BIN)/gpucost train templates/quickstart.yaml --cloud sandbox --budget 1 --yes $(if $(DATA),--data '$(DATA)' --name demo-data)
 	$(BIN)/gpucost report --csv costs.csv
 
 test: $(BIN)/.installed-dev
@@ -27,7 +27,7 @@ test-deps:
 
 clean:
 	-[ ! -x $(BIN)/gpucost ] || $(BIN)/gpucost sandbox down
-	rm -rf $(VENV) build dist *.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 check-python:

@@ -7,7 +7,7 @@ import secrets
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -26,9 +26,11 @@ from launcher.journal import Journal, replay
 from launcher.localdata import DataFacts
 from launcher.planning import first_plan, next_plan, no_plan, selection, workload
 from launcher.providers.interface import RefusedError, UnreachableError
-from launcher.report import Happened
+from launcher.recovery import epochs_done
+from launcher.report import Happened, Note
 from launcher.run import Run, State, advance, opened
 from launcher.ssh import SshError
+from launcher.units import show_usd
 from pricing.planner import NoOfferFits, Plan
 
 STOP_LIMIT_SECONDS = AWS.drain_seconds + AWS.stop_limit_seconds
@@ -56,6 +58,8 @@ def prepare(job: JobSpec, context: Context) -> Prepared:
         cloud = wiring.connect(job, cloud_name, context.home)
     except (RefusedError, UnreachableError) as error:
         raise _provider_error(error) from error
+    if cloud_name == "sandbox":
+        context.report(Note("the embedded cloud is up; measuring this host's speed"))
     try:
         cloud.store.list("data/")  # a bucket that cannot be reached is found out before anything else
         if not job.is_local:
@@ -180,13 +184,24 @@ def _reopen(
     ends_by = run.ends_by if run.ends_by is not None and run.ends_by > now else None
     if deadline is not None:
         ends_by = now + timedelta(seconds=deadline)
-    placeholder = Reopened(at=now, budget_usd=budget or run.budget_usd, ends_by=ends_by, selection=run.selection)
-    planned = advance(run, placeholder)
+    lost = _lost(run, cloud)
+    if lost:
+        context.report(Note(f"the checkpoints of {', '.join(lost)} are gone from the storage: training begins again"))
+    limits = Reopened(at=now, budget_usd=budget or run.budget_usd, ends_by=ends_by, selection=run.selection, lost=lost)
+    planned = advance(run, limits)
     try:
         chosen = next_plan(planned, job, cloud.catalog(job), now)
     except NoOfferFits as error:
         raise no_plan(error) from error
-    return Reopened(at=now, budget_usd=placeholder.budget_usd, ends_by=ends_by, selection=chosen)
+    done = epochs_done(planned, tuple(task.name for task in job.trainings()))
+    context.report(Note(f"going on after epoch {done} on {chosen.offer.key}, about {show_usd(chosen.estimate.usd)}"))
+    return replace(limits, selection=chosen)
+
+
+def _lost(run: Run, cloud: wiring.Cloud) -> tuple[str, ...]:
+    """Tasks whose newest checkpoint the storage does not have any more."""
+    prefix = f"{cloud.store.url}/"
+    return tuple(known.task for known in run.checkpoints if not cloud.store.list(known.key.removeprefix(prefix)))
 
 
 def stop(run_id: str, context: Context) -> Run:

@@ -244,3 +244,5 @@ class Reopened(Event):
     budget_usd: Decimal | None
     ends_by: datetime | None
     selection: Selection
+    lost: tuple[str, ...] = ()
+    """Tasks whose checkpoint is no longer in the storage: they begin again."""

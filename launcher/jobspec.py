@@ -7,6 +7,7 @@ set itself is looked at elsewhere.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -29,10 +31,20 @@ from launcher.units import parse_duration, parse_size_gib, parse_usd
 Model = Literal["yolov9-t", "yolov9-s", "yolov9-m", "yolov9-c", "yolov9-e"]
 Market = Literal["spot", "on-demand", "any"]
 Cloud = Literal["aws", "gcp", "azure", "alibaba", "sandbox"]
+
+
+def _slug(name: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", name):
+        raise ValueError(
+            f"{name!r} is no name: lower-case letters, digits and hyphens, at most 40, no hyphen at the ends"
+        )
+    return name
+
+
 Usd = Annotated[Decimal, BeforeValidator(parse_usd)]
 Seconds = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(lambda seconds: f"{seconds}s")]
 Gib = Annotated[int, BeforeValidator(parse_size_gib)]
-Slug = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
+Slug = Annotated[str, AfterValidator(_slug)]
 Number = int | float | bool | str
 
 
@@ -240,7 +252,10 @@ def _explain(error: ValidationError, origin: str) -> BadInput:
     message = first["msg"].removeprefix("Value error, ")
     given = "" if first["type"] == "value_error" else f" (given: {first['input']!r})"
     place = f"{origin}: {where}: " if where else f"{origin}: "
-    return BadInput(f"{place}{message}{given}", hint="README lists every key with its values")
+    return BadInput(
+        f"{place}{message}{given}",
+        hint="launcher/README.md lists every key with its values, `gpucost init` writes most of them",
+    )
 
 
 def _is_branch(part: int | str) -> bool:

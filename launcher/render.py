@@ -12,9 +12,12 @@ from launcher.run import Run, State
 from launcher.units import show_duration, show_usd
 from pricing.ledger import LedgerEntry
 from pricing.planner import Plan, PlanOption, Rejection
+from pricing.throughput import Basis
 from remote.protocol import AgentStatus
 
 ROWS = 10
+WIDE = 126
+"""Columns that the whole table of offers takes."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[int] = frozenset()) -> str:
@@ -30,26 +33,44 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozense
     )
 
 
-def show_plan(plan: Plan, *, rows: int = ROWS) -> str:
-    """The ranked offers, cheapest first, then what was ruled out and why."""
-    lines = [_ranked(plan.ranked[:rows])]
+def show_plan(plan: Plan, *, rows: int = ROWS, width: int = WIDE, startable: Sequence[str] = ()) -> str:
+    """The ranked offers, cheapest first, then what was ruled out and why.
+
+    In less than `WIDE` columns the ranges are left out. `startable` are the clouds on which a machine can be started:
+    where the chosen one is not among them, the best that is follows; empty: the plan is made of nothing else.
+    """
+    lines = [_ranked(plan.ranked[:rows], ranges=width >= WIDE)]
     if len(plan.ranked) > rows:
         lines.append(f"... and {len(plan.ranked) - rows} more that fit")
     lines += _ruled_out(plan.rejections)
     chosen = plan.chosen
     lines.append("")
-    lines.append(f"chosen: {chosen.offer.key}, {chosen.layout}, batch {chosen.batch}")
+    batch = "" if chosen.throughput.basis is Basis.PROBED else f", batch {chosen.batch}"
+    lines.append(f"chosen: {chosen.offer.key}, {chosen.layout}{batch}")
     lines.append(f"speed:  {chosen.throughput.images_per_second:.3g} images/s ({chosen.throughput.source})")
     lines.append(f"price:  {chosen.offer.usd_per_hour} USD/h as of {chosen.offer.observed_at}")
     lines += [f"note:   {note}" for note in (*plan.notes, *chosen.notes)]
+    if startable and chosen.offer.provider not in startable:
+        lines.append(f"note:   {_best_startable(plan, startable)}")
     return "\n".join(lines)
 
 
-def _ranked(options: Sequence[PlanOption]) -> str:
+def _best_startable(plan: Plan, startable: Sequence[str]) -> str:
+    provider = plan.chosen.offer.provider
+    best = next((option for option in plan.ranked if option.offer.provider in startable), None)
+    if best is None:
+        return f"gpucost starts no machines on {provider} yet, and nothing that fits where it does"
+    where = f"{best.offer.key}: {show_usd(best.usd)} in {show_duration(best.seconds)}"
+    return f"gpucost starts no machines on {provider} yet; the best that `train` can take is {where}"
+
+
+def _ranked(options: Sequence[PlanOption], *, ranges: bool) -> str:
     head = ("#", "GPU", "type", "market", "where", "USD/h", "time", "range", "cost", "range")
-    return table(
-        head, (_row(number, option) for number, option in enumerate(options, 1)), right=frozenset({0, 5, 6, 8})
-    )
+    rows = [_row(number, option) for number, option in enumerate(options, 1)]
+    if ranges:
+        return table(head, rows, right=frozenset({0, 5, 6, 8}))
+    short = [(*row[:7], row[8]) for row in (head, *rows)]
+    return table(short[0], short[1:], right=frozenset({0, 5, 6, 7}))
 
 
 def _row(number: int, option: PlanOption) -> tuple[str, ...]:

@@ -194,6 +194,7 @@ def _apply(run: Run, event: Event) -> Run:  # noqa: C901 - one flat case for eac
                 budget_usd=event.budget_usd,
                 ends_by=event.ends_by,
                 selection=event.selection,
+                checkpoints=tuple(known for known in run.checkpoints if known.task not in event.lost),
                 outcome=None,
                 message="",
                 exit_code=None,

@@ -104,6 +104,8 @@ class FabricSession:
             if type(error).__name__ == "CommandTimedOut":
                 raise SshError(f"`{command.split()[0]}` on the machine did not end in {timeout:.0f} s") from error
             raise
+        if result.exited < 0:  # no exit status came: killed, cut off, or a time-out that invoke took for an end
+            raise SshError(f"`{command.split()[0]}` on the machine did not end by itself")
         return CommandResult(int(result.exited), str(result.stdout), str(result.stderr))
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from decimal import Decimal
@@ -41,6 +42,11 @@ def _log_to(home: Home) -> None:
     )
 
 
+def columns() -> int:
+    """Width of the terminal; a wide one where stdout is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 1000
+
+
 def print_json(kind: str, body: dict[str, object]) -> None:
     """One JSON document on stdout."""
     click.echo(json_text(kind, body), nl=False)
@@ -64,14 +70,15 @@ _JOB_OPTIONS = (
         "--cloud",
         "clouds",
         multiple=True,
-        help="Cloud to use (repeatable): aws, sandbox; estimate: gcp, azure, alibaba too.",
+        type=click.Choice(["aws", "gcp", "azure", "alibaba", "sandbox"]),
+        help="Cloud to use (repeatable); machines are started on aws and sandbox only.",
     ),
     click.option("--budget", help="Hard cap in USD for the whole run: 50, $50."),
     click.option("--deadline", help="The machine is gone by then: 12h, 90m."),
     click.option("--gpu", "gpus", multiple=True, help="Exact GPU name (repeatable)."),
     click.option("--region", "regions", multiple=True, help="Region (repeatable)."),
-    click.option("--market", help="spot, on-demand or any."),
-    click.option("--model", help="yolov9-t, -s, -m, -c or -e."),
+    click.option("--market", type=click.Choice(["spot", "on-demand", "any"]), help="How the machine is sold."),
+    click.option("--model", type=click.Choice([f"yolov9-{size}" for size in "tsmce"]), help="Size of the detector."),
     click.option("--epochs", type=int, help="Epochs of each training."),
     click.option("--image-size", type=int, help="Pixels, a multiple of 32."),
     click.option("--batch", help="Pictures of one step, or auto."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from launcher.cli.common import job_options, json_option, make_context, overrides, print_json
+from launcher.cli.common import columns, job_options, json_option, make_context, overrides, print_json
 from launcher.errors import BadInput, ExitCode
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def estimate_command(job_file: Path, rows: int, *, as_json: bool, **flags: objec
         return
     for note in notes:
         click.echo(f"data:   {note}", err=True)
-    click.echo(render.show_plan(plan, rows=rows))
+    click.echo(render.show_plan(plan, rows=rows, width=columns(), startable=estimating.PROVISIONABLE))
     click.echo(f"cap:    {render.show_cap(job.budget, job.deadline)}")
 
 
@@ -93,7 +93,7 @@ def train_command(job_file: Path, *, yes: bool, dry_run: bool, as_json: bool, **
         if dry_run and as_json:
             print_json("plan", plan_document(prepared.plan, 10))
             return ExitCode.DONE
-        click.echo(render.show_plan(prepared.plan), err=as_json)
+        click.echo(render.show_plan(prepared.plan, width=columns()), err=as_json)
         click.echo(f"cap:    {render.show_cap(job.budget, job.deadline)}", err=as_json)
         if dry_run:
             return ExitCode.DONE

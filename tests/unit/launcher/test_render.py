@@ -184,3 +184,25 @@ def test_a_report_replaces_its_file_whole(tmp_path):
     path.write_text("older and much longer than what comes")
     write_whole(path, "new")
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("costs.csv", "new")]
+
+
+def test_a_narrow_terminal_gets_the_plan_without_its_ranges():
+    lines = show_plan(pricing_cases.plan(OFFERS), width=80).splitlines()
+    assert "range" not in lines[0]
+    assert max(len(line) for line in lines[:3]) <= 80
+
+
+def test_a_plan_whose_best_offer_cannot_be_started_names_the_best_that_can():
+    plan = pricing_cases.plan(OFFERS)
+    assert "starts no machines" not in show_plan(plan, startable=[plan.chosen.offer.provider])
+    text = show_plan(plan, startable=["elsewhere"])
+    assert f"note:   gpucost starts no machines on {plan.chosen.offer.provider} yet, and nothing that fits" in text
+
+
+def test_in_a_narrow_line_loss_gives_way_before_speed_and_speed_before_the_score():
+    progress = TaskProgress(1, 9, 1, 9, 20.0, loss=4.5, map50=0.4)
+    status = AgentStatus("r", "l", Phase.TRAINING, 0.0, 0.0, 1, [TaskStatus("a", TaskState.RUNNING, progress=progress)])
+    assert show_agent(status, 80) == "training  epoch 1/9  20.0 images/s  loss 4.500  mAP50 0.400"
+    assert show_agent(status, 50) == "training  epoch 1/9  20.0 images/s  mAP50 0.400"
+    assert show_agent(status, 40) == "training  epoch 1/9  mAP50 0.400"
+    assert show_agent(status, 5) == "training  epoch 1/9"
