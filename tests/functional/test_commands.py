@@ -217,7 +217,9 @@ def test_without_a_run_the_next_action_is_to_start_one(gpucost, argv, said):
 
 
 @pytest.mark.parametrize(
-    "argv", [("train",), ("nothing",), ("train", "--no-such"), ("report", "--format", "xml")], ids=" ".join
+    "argv",
+    [("train",), ("nothing",), ("train", "--no-such"), ("report", "--format", "xml"), ("train", "j", "--market", "x")],
+    ids=" ".join,
 )
 def test_wrong_usage_is_explained_by_the_command_itself(gpucost, argv):
     code, _, err = gpucost(*argv)
@@ -225,7 +227,7 @@ def test_wrong_usage_is_explained_by_the_command_itself(gpucost, argv):
     assert "Usage:" in err
 
 
-@pytest.mark.parametrize("flags", [("--budget", "lots"), ("--deadline", "soon"), ("--epochs", "0"), ("--market", "x")])
+@pytest.mark.parametrize("flags", [("--budget", "lots"), ("--deadline", "soon"), ("--epochs", "0"), ("--batch", "0")])
 def test_a_flag_is_checked_like_the_key_it_overrides(gpucost, tmp_path, flags):
     make_set(tmp_path / "pictures")
     code, _, err = gpucost("estimate", job(tmp_path), *flags)
