@@ -18,8 +18,6 @@ PACKAGES = ("launcher", "pricing", "remote")
 HEAVY = ("torch", "torchvision", "boto3", "botocore", "google", "paramiko", "fabric", "moto", "asyncssh", "sklearn")
 SDKS = {"boto3", "botocore", "google"}
 LONGEST = 400
-LONGER: dict[str, int] = {}
-"""Files over the limit, each with a limit of its own: the run's events and their fold are one table."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +200,7 @@ def test_vendors_stop_at_their_adapters():
     assert users_of("click", "rich") == {name for name in MODULES if within(name, "launcher.cli")} & users_of("click")
 
 
-@pytest.mark.parametrize("name", ["run", "recovery", "limits", "planning", "units", "render"])
+@pytest.mark.parametrize("name", ["run", "events", "recovery", "limits", "planning", "units", "render"])
 def test_the_core_does_no_input_or_output(name):
     doing = {"os", "io", "pathlib", "socket", "subprocess", "time", "shutil", "tempfile", "urllib", "random", "secrets"}
     assert not {found.module.split(".")[0] for found in imports(MODULES[f"launcher.{name}"])} & doing
@@ -244,8 +242,7 @@ def test_no_two_modules_import_each_other_at_once():
 
 @each(*PACKAGES)
 def test_no_file_is_too_long_to_be_read_at_once(path):
-    name = str(path.relative_to(ROOT))
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGER.get(name, LONGEST)
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
 
 
 @each(*PACKAGES)
