@@ -140,6 +140,21 @@ def test_the_agent_finishes_alone_and_the_same_command_collects_it(user: User) -
     assert len(ledger(user)) == 1
 
 
+def test_a_sandbox_in_use_is_not_taken_down_by_mistake_and_lost_checkpoints_are_said(user: User) -> None:
+    run = train(user, 3)
+    run.wait_for("checkpoint of drill is safe")
+    refused = user.run("sandbox", "down")
+    assert refused.process.returncode == 2
+    assert "needs the embedded cloud" in refused.text
+    run.signal(signal.SIGINT)
+    assert run.end() == 130, run.text
+    assert "can no longer be resumed" in user.run("sandbox", "down").text
+    resumed = user.run("resume")
+    assert resumed.process.returncode == 0, resumed.text
+    assert "training begins again" in resumed.text
+    assert epochs_in(user.folder / "runs/drill") == [0, 1, 2]
+
+
 def test_a_preempted_run_goes_on_elsewhere_from_its_checkpoint(user: User) -> None:
     run = train(user, 14)
     run.wait_for("checkpoint of drill is safe")

@@ -178,6 +178,15 @@ def test_a_reopened_run_keeps_its_ledger_and_checkpoints_and_gets_new_limits():
     assert (run.entries, run.checkpoints, run.attempt) == (settled.entries, settled.checkpoints, 1)
 
 
+def test_a_task_whose_checkpoint_is_lost_begins_again():
+    history = [*STRAIGHT[:5], SAMPLES[CheckpointSynced], SAMPLES[Cancelled], SAMPLES[LeaseClosed]]
+    settled = fold([*history, replace(SAMPLES[Settled], outcome=Outcome.CANCELLED)])
+    (kept,) = settled.checkpoints
+    reopened = next(event for kind, event in SAMPLES.items() if kind.__name__ == "Reopened")
+    assert advance(settled, replace(reopened, lost=("another",))).checkpoints == (kept,)
+    assert advance(settled, replace(reopened, lost=(kept.task,))).checkpoints == ()
+
+
 def test_a_failure_before_any_launch_settles_without_a_lease():
     run = advance(fold([opened()]), SAMPLES[StepFailed])
     assert (run.state, run.lease, run.cause) == (State.STOPPING, None, SAMPLES[StepFailed])
