@@ -38,5 +38,9 @@ def look(run_id: str, context: Context) -> Look:
     """A run from local state alone, so that it takes no time; raises BadInput."""
     run = load_run(run_id, context)
     folder = context.home.run(run_id)
-    usd = owed_usd(run, context.clock.now(), load_rates())
-    return Look(run, folder.last_status(), usd, folder.journal.writer())
+    return Look(run, folder.last_status(), usd_now(run, context), folder.journal.writer())
+
+
+def usd_now(run: Run, context: Context) -> Decimal:
+    """What a run costs if it is stopped now."""
+    return owed_usd(run, context.clock.now(), load_rates())

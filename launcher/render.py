@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 
+from launcher.events import Outcome
 from launcher.recovery import epochs_done
 from launcher.run import Run, State
 from launcher.units import show_duration, show_usd
@@ -155,13 +156,13 @@ def _estimated(run: Run) -> str:
     )
 
 
-def show_runs(runs: Sequence[Run]) -> str:
-    """One line for each run, the newest last."""
+def show_runs(runs: Sequence[tuple[Run, Decimal]]) -> str:
+    """One line for each run, with what it costs if it is stopped now; the newest last."""
     head = ("run", "state", "outcome", "epochs", "machines", "spent", "budget", "where")
-    return table(head, (_run_row(run) for run in runs), right=frozenset({3, 4, 5, 6}))
+    return table(head, (_run_row(run, usd) for run, usd in runs), right=frozenset({3, 4, 5, 6}))
 
 
-def _run_row(run: Run) -> tuple[str, ...]:
+def _run_row(run: Run, usd: Decimal) -> tuple[str, ...]:
     offer = run.selection.offer
     return (
         run.run_id,
@@ -169,7 +170,7 @@ def _run_row(run: Run) -> tuple[str, ...]:
         run.outcome.value if run.outcome else "",
         str(max((checkpoint.epoch for checkpoint in run.checkpoints), default=0)),
         str(run.attempt),
-        show_usd(run.spent_usd),
+        show_usd(usd),
         show_usd(run.budget_usd) if run.budget_usd is not None else "none",
         f"{run.opened.cloud} {offer.zone or offer.region} {offer.instance.name} {offer.capacity_type}",
     )
@@ -190,6 +191,11 @@ def show_status(run: Run, status: AgentStatus | None, *, now: datetime, usd: Dec
     lines.append(f"saved    {epochs_done(run, tasks)} epochs, in {run.opened.storage_url}/{run.run_id}")
     cap = f" of {show_usd(run.budget_usd)}" if run.budget_usd is not None else ""
     lines.append(f"spent    {show_usd(usd)}{cap}")
+    if status is not None and run.state is State.SETTLED:
+        lines.append(f"last     {show_agent(status)}")
+        lines.append(f"results  {run.opened.results_dir}")
+    if run.state is State.SETTLED and run.outcome is not Outcome.DONE:
+        lines.append(f"go on    gpucost resume {run.run_id}")
     if run.state is not State.SETTLED:
         watcher = f"process {driven_by}" if driven_by else f"nobody; go on with `gpucost resume {run.run_id}`"
         lines.append(f"driven   by {watcher}")

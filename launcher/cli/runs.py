@@ -16,9 +16,10 @@ def ls_command(*, as_json: bool) -> None:
     from launcher import history, render
     from launcher.cli.documents import run_document
 
-    runs = history.all_runs(make_context())
+    context = make_context()
+    runs = [(run, history.usd_now(run, context)) for run in history.all_runs(context)]
     if as_json:
-        print_json("runs", {"runs": [run_document(run) for run in runs]})
+        print_json("runs", {"runs": [{**run_document(run), "usd_now": usd} for run, usd in runs]})
     elif runs:
         click.echo(render.show_runs(runs))
     else:

@@ -89,7 +89,7 @@ def test_a_run_that_still_stops_is_not_called_gone():
 
 def test_runs_are_listed_in_columns():
     runs = [run_in(State.TRAINING), preempted_run(), run_in(State.SETTLED, budget_usd=None)]
-    assert show_runs(runs) == golden("runs.txt")
+    assert show_runs([(run, run.spent_usd) for run in runs]) == golden("runs.txt")
 
 
 def test_the_status_of_a_run_that_trains_says_who_drives_it_and_until_when():
@@ -104,9 +104,15 @@ def test_a_run_without_a_launcher_shows_how_to_go_on():
     assert "agent" not in shown
 
 
-def test_a_settled_run_shows_neither_machine_nor_agent():
+def test_a_settled_run_shows_its_last_words_and_results_but_no_machine():
     shown = show_status(run_in(State.SETTLED), status(TRAINING), now=later(999), usd=Decimal("0.04"), driven_by=None)
-    assert [line.split()[0] for line in shown.splitlines()] == ["run", "state", "saved", "spent"]
+    assert [line.split()[0] for line in shown.splitlines()] == ["run", "state", "saved", "spent", "last", "results"]
+
+
+def test_a_run_that_ended_early_shows_how_to_go_on():
+    run = replace(run_in(State.SETTLED), outcome=Outcome.BUDGET)
+    shown = show_status(run, None, now=later(999), usd=Decimal("0.04"), driven_by=None)
+    assert shown.splitlines()[-1] == f"go on    gpucost resume {RUN_ID}"
 
 
 def test_the_progress_of_several_trainings_is_told_apart():
