@@ -25,11 +25,14 @@ from pydantic import (
     model_validator,
 )
 
+from launcher import hyperparameters
 from launcher.errors import BadInput
+from launcher.hyperparameters import BadHyperparameter
 from launcher.units import parse_duration, parse_size_gib, parse_usd
 
 Model = Literal["yolov9-t", "yolov9-s", "yolov9-m", "yolov9-c", "yolov9-e"]
 Market = Literal["spot", "on-demand", "any"]
+EVERY_KEY = "launcher/README.md lists every key with its values, `gpucost init` writes most of them"
 Cloud = Literal["aws", "gcp", "azure", "alibaba", "sandbox"]
 
 
@@ -45,7 +48,13 @@ Usd = Annotated[Decimal, BeforeValidator(parse_usd)]
 Seconds = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(lambda seconds: f"{seconds}s")]
 Gib = Annotated[int, BeforeValidator(parse_size_gib)]
 Slug = Annotated[str, AfterValidator(_slug)]
-Number = int | float | bool | str
+
+
+def _hyperparameters(given: object) -> object:
+    return hyperparameters.checked(given) if isinstance(given, Mapping) else given
+
+
+Hyperparameters = Annotated[dict[str, int | float], BeforeValidator(_hyperparameters)]
 
 
 class _Strict(BaseModel):
@@ -60,7 +69,7 @@ class TaskOverride(_Strict):
     epochs: Annotated[int, Field(ge=1, le=10_000)] | None = None
     image_size: Annotated[int, Field(ge=64, le=2048, multiple_of=32)] | None = None
     batch: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] | None = None
-    hyperparameters: dict[str, Number] = {}
+    hyperparameters: Hyperparameters = {}
     seed: Annotated[int, Field(ge=0)] | None = None
 
 
@@ -109,7 +118,7 @@ class JobSpec(_Strict):
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 100
     image_size: Annotated[int, Field(ge=64, le=2048, multiple_of=32)] = 640
     batch: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
-    hyperparameters: dict[str, Number] = {}
+    hyperparameters: Hyperparameters = {}
     seed: Annotated[int, Field(ge=0)] = 0
     tasks: tuple[TaskOverride, ...] = ()
     output: str | None = None
@@ -252,10 +261,9 @@ def _explain(error: ValidationError, origin: str) -> BadInput:
     message = first["msg"].removeprefix("Value error, ")
     given = "" if first["type"] == "value_error" else f" (given: {first['input']!r})"
     place = f"{origin}: {where}: " if where else f"{origin}: "
-    return BadInput(
-        f"{place}{message}{given}",
-        hint="launcher/README.md lists every key with its values, `gpucost init` writes most of them",
-    )
+    cause = first.get("ctx", {}).get("error")
+    hint = cause.hint if isinstance(cause, BadHyperparameter) else EVERY_KEY
+    return BadInput(f"{place}{message}{given}", hint=hint)
 
 
 def _is_branch(part: int | str) -> bool:

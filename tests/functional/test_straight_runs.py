@@ -223,7 +223,7 @@ def test_nobody_reachable_for_minutes_changes_nothing(tmp_path, start):
 
 def test_the_first_record_is_all_that_a_later_process_needs(tmp_path):
     world = World(tmp_path)
-    run_id = world.open(hyperparameters={"lr0": 0.02, "mosaic": True}, deadline="12h", seed=7)
+    run_id = world.open(hyperparameters={"lr0": 0.02, "mosaic": 1}, deadline="12h", seed=7)
     world.kill_at(40)
     with pytest.raises(Killed):
         world.drive(run_id)
