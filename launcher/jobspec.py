@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import difflib
 import re
+import reprlib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -22,16 +22,18 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
-from launcher import hyperparameters
+from launcher import hyperparameters, yamltext
 from launcher.errors import BadInput
 from launcher.hyperparameters import BadHyperparameter
 from launcher.units import parse_duration, parse_size_gib, parse_usd
 
 Model = Literal["yolov9-t", "yolov9-s", "yolov9-m", "yolov9-c", "yolov9-e"]
 Market = Literal["spot", "on-demand", "any"]
+LONGEST_MESSAGE = 400
 EVERY_KEY = "launcher/README.md lists every key with its values, `gpucost init` writes most of them"
 Cloud = Literal["aws", "gcp", "azure", "alibaba", "sandbox"]
 
@@ -54,11 +56,22 @@ def _hyperparameters(given: object) -> object:
     return hyperparameters.checked(given) if isinstance(given, Mapping) else given
 
 
+def _one_or_more(given: object) -> object:
+    return (given,) if isinstance(given, str) else given
+
+
 Hyperparameters = Annotated[dict[str, int | float], BeforeValidator(_hyperparameters)]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_key_is_a_switch(cls, value: object) -> object:
+        if isinstance(value, bool):  # else it would count as 1 or 0
+            raise ValueError(f"{str(value).lower()} (or yes, no, on, off) is no value of this key; quote it for a text")
+        return value
 
 
 class TaskOverride(_Strict):
@@ -70,7 +83,7 @@ class TaskOverride(_Strict):
     image_size: Annotated[int, Field(ge=64, le=2048, multiple_of=32)] | None = None
     batch: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] | None = None
     hyperparameters: Hyperparameters = {}
-    seed: Annotated[int, Field(ge=0)] | None = None
+    seed: Annotated[int, Field(ge=0, le=10**9)] | None = None
 
 
 class AwsAccess(_Strict):
@@ -119,13 +132,13 @@ class JobSpec(_Strict):
     image_size: Annotated[int, Field(ge=64, le=2048, multiple_of=32)] = 640
     batch: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     hyperparameters: Hyperparameters = {}
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=10**9)] = 0
     tasks: tuple[TaskOverride, ...] = ()
     output: str | None = None
     """Object-storage prefix for checkpoints and results: `s3://bucket/prefix`."""
-    gpus: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
-    clouds: tuple[Cloud, ...] = ()
+    gpus: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = ()
+    regions: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = ()
+    clouds: Annotated[tuple[Cloud, ...], BeforeValidator(_one_or_more)] = ()
     market: Market = "any"
     aws: AwsAccess = AwsAccess()
     gcp: GcpAccess = GcpAccess()
@@ -148,10 +161,12 @@ class JobSpec(_Strict):
 
     @model_validator(mode="after")
     def _urls_are_urls(self) -> JobSpec:
-        if self.output is not None and not self.output.startswith("s3://"):
+        if self.output is not None and not re.match(r"s3://[^/]", self.output):
             raise ValueError(f"output {self.output!r} is not an object-storage prefix; write s3://bucket/prefix")
         if "://" in self.data and not self.data.startswith("s3://"):
             raise ValueError(f"data {self.data!r}: only local paths and s3:// URLs can be read now")
+        if self.data.startswith("s3://") and not re.match(r"s3://[^/]", self.data):
+            raise ValueError(f"data {self.data!r} names no bucket; write s3://bucket/key")
         return self
 
     @model_validator(mode="after")
@@ -210,24 +225,10 @@ def _set(target: dict[str, Any], keys: list[str], value: object) -> None:
     target[keys[0]] = inner
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """`yaml.safe_load` that refuses a key given twice, since one of the two would be lost without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """As the base class; raises MarkedYAMLError for a repeated key."""
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            if not isinstance(key_node.value, str):
-                continue  # a list or mapping as a key: the base class says so
-            if key_node.value in seen:
-                problem = f"the key {key_node.value!r} is given twice"
-                raise yaml.constructor.ConstructorError(problem=problem, problem_mark=key_node.start_mark)
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep)
-
-
 def _read_yaml(path: Path) -> Mapping[str, object]:
     try:
+        if path.is_file() and path.stat().st_size > yamltext.MOST_BYTES:
+            raise BadInput(f"{path} is too large for a job file", hint="name the YAML file of a job")
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise BadInput(f"there is no job file {path}", hint=f"write one with `gpucost init {path}`") from error
@@ -237,15 +238,7 @@ def _read_yaml(path: Path) -> Mapping[str, object]:
         raise BadInput(f"the job file {path} is not text in UTF-8", hint="save it as UTF-8") from error
     except OSError as error:
         raise BadInput(f"the job file {path} cannot be read: {error.strerror}", hint="check its permissions") from error
-    try:
-        raw = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader with one more check
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else "?"
-        raise BadInput(
-            f"{path} line {line} is not valid YAML: {error.problem}", hint="check the indentation"
-        ) from error
-    except yaml.YAMLError as error:
-        raise BadInput(f"{path} is not valid YAML: {error}", hint="save it as plain text") from error
+    raw = yamltext.read(path, text)
     if not isinstance(raw, dict):
         raise BadInput(f"{path} is not a job file: it holds no keys", hint="`gpucost init` writes one to start from")
     return {str(key): value for key, value in raw.items()}
@@ -255,15 +248,27 @@ def _explain(error: ValidationError, origin: str) -> BadInput:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if not _is_branch(part))
     if first["type"] == "extra_forbidden":
-        return BadInput(f"{origin}: unknown key {where!r}", hint=_nearest(first["loc"]))
+        return BadInput(f"{origin}: unknown key {_short(where)!r}", hint=_nearest(first["loc"]))
     if first["type"] == "missing":
         return BadInput(f"{origin}: the key {where!r} is missing", hint="`gpucost init` writes a commented job file")
-    message = first["msg"].removeprefix("Value error, ")
-    given = "" if first["type"] == "value_error" else f" (given: {first['input']!r})"
-    place = f"{origin}: {where}: " if where else f"{origin}: "
+    message = _short(first["msg"].removeprefix("Value error, "), LONGEST_MESSAGE)
+    given = "" if first["type"] == "value_error" else f" (given: {_shown(first['input'])})"
+    place = f"{origin}: {_short(where)}: " if where else f"{origin}: "
     cause = first.get("ctx", {}).get("error")
     hint = cause.hint if isinstance(cause, BadHyperparameter) else EVERY_KEY
     return BadInput(f"{place}{message}{given}", hint=hint)
+
+
+def _shown(value: object) -> str:
+    """A value in a message: never longer than a line, since a few anchors can make one of gigabytes."""
+    try:
+        return _short(reprlib.repr(value))
+    except ValueError:  # a whole number with more digits than Python prints
+        return "a number of thousands of digits"
+
+
+def _short(text: str, most: int = 80) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _is_branch(part: int | str) -> bool:
@@ -274,7 +279,7 @@ def _is_branch(part: int | str) -> bool:
 def _nearest(location: tuple[int | str, ...]) -> str:
     *parents, wrong = [part for part in location if not isinstance(part, int)]
     known = sorted(_keys_below(JobSpec, [str(part) for part in parents]))
-    close = difflib.get_close_matches(str(wrong), known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(wrong)[:80], known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else "known keys: " + ", ".join(known)
 
 

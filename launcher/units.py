@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from decimal import Decimal, InvalidOperation
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)", re.IGNORECASE)
@@ -19,13 +20,26 @@ _GIB = {
     "mib": Decimal(1) / 1024,
     "mb": Decimal(10**6) / 2**30,
 }
+MOST_LETTERS = 60
+"""More than any amount, duration or size takes."""
 MAX_USD = Decimal(1_000_000)
 MAX_SECONDS = 60 * 86400
 
 
+def _plain(text: object) -> str:
+    """A number or text as text. Raises ValueError for a list or mapping, and for what is longer than any such value."""
+    if isinstance(text, int) and abs(text) > 10**MOST_LETTERS:
+        raise ValueError("a number of that many digits cannot be used")
+    if not isinstance(text, str | int | float | Decimal):
+        raise ValueError(f"{reprlib.repr(text)[:60]} is not one value")
+    if len(plain := str(text).strip()) > MOST_LETTERS:
+        raise ValueError(f"{reprlib.repr(text)} is too long")
+    return plain
+
+
 def parse_usd(text: object) -> Decimal:
     """US dollars from `50`, `$50`, `12.50 USD`. More than 0, at most a million."""
-    plain = str(text).strip().removeprefix("$").strip()
+    plain = _plain(text).removeprefix("$").strip()
     if plain.upper().endswith("USD"):
         plain = plain[:-3].strip()
     try:
@@ -39,7 +53,7 @@ def parse_usd(text: object) -> Decimal:
 
 def parse_duration(text: object) -> float:
     """Seconds from `12h`, `90m`, `1h30m`, `45s`, `2d`; a bare number is refused, since its unit would be a guess."""
-    plain = str(text).strip().replace(" ", "")
+    plain = _plain(text).replace(" ", "")
     parts = _DURATION.findall(plain)
     if not parts or "".join(number + unit for number, unit in parts) != plain:
         raise ValueError(f"{text!r} is not a duration; write 12h, 90m or 1h30m")
@@ -53,7 +67,7 @@ def parse_duration(text: object) -> float:
 
 def parse_size_gib(text: object) -> int:
     """Whole GiB, rounded up, from `100GiB`, `100GB`, `0.5TB`; a bare number is GiB."""
-    plain = str(text).strip()
+    plain = _plain(text)
     found = _SIZE.fullmatch(plain)
     if found is None:
         raise ValueError(f"{text!r} is not a size; write 100GiB or 100GB")

@@ -63,6 +63,18 @@ def refused(raw, **overrides):
         ({"hyperparameters": {"lr0": [1]}}, "hyperparameters: lr0 is [1]", "correct"),
         ({"hyperparameters": [1]}, "hyperparameters:", "README"),
         ({"seed": -1}, "seed:", "README"),
+        ({"seed": 10**10}, "seed:", "README"),
+        ({"epochs": True}, "epochs: true (or yes, no, on, off) is no value of this key", "README"),
+        ({"batch": True}, "batch: true", "README"),
+        ({"images": False}, "images: false", "README"),
+        ({"layout": {"gpus": True}}, "layout.gpus: true", "README"),
+        ({"tasks": [{"name": "a", "epochs": True}]}, "tasks.0.epochs: true", "README"),
+        ({"budget": True}, "budget: true", "README"),
+        ({"clouds": "ibm"}, "clouds.0:", "README"),
+        ({"gpus": {"T4": 1}}, "gpus:", "README"),
+        ({"output": "s3://"}, "output 's3://' is not an object-storage prefix; write s3://bucket/prefix", "README"),
+        ({"output": "s3:///x"}, "output 's3:///x' is not an object-storage prefix", "README"),
+        ({"data": "s3://"}, "data 's3://'", "README"),
     ],
     ids=lambda value: repr(value)[:40],
 )
@@ -96,8 +108,20 @@ def test_a_missing_key_is_named(key):
         ("name: \x00\n", "is not valid YAML"),
         ("? [a, b]\n: c\n", "is not valid YAML"),
         ("? {a: b}\n: c\n", "is not valid YAML"),
+        ("name: job\nseed: 2026-13-45\n", "line 2 is not valid YAML: '2026-13-45' is no timestamp"),
+        ("name: job\ndata: 2026-02-31\n", "line 2 is not valid YAML"),
+        ("name: job\nseed: " + "9" * 5000 + "\n", "line 2 is not valid YAML"),
+        ("seed: !!int ''\n", "line 1 is not valid YAML: '' is no int"),
+        ("seed: !!float abc\n", "line 1 is not valid YAML"),
+        ("seed: !!bool maybe\n", "line 1 is not valid YAML"),
+        ("seed: !!timestamp abc\n", "line 1 is not valid YAML"),
+        ("seed: !!binary \u00e4\n", "is not valid YAML"),
+        ("seed: 0x\n_: !!int _\n", "line 2 is not valid YAML"),
+        ("[" * 20_000, "nested too deeply"),
+        ("a: " * 20_000, "is not valid YAML"),
+        ("name: job\n#" + "x" * (1 << 20), "is too large"),
     ],
-    ids=range(11),
+    ids=range(23),
 )
 def test_a_file_that_is_no_job_is_named_with_its_line(tmp_path, text, message):
     path = tmp_path / "job.yaml"
@@ -106,7 +130,46 @@ def test_a_file_that_is_no_job_is_named_with_its_line(tmp_path, text, message):
         load(path, {})
     assert str(path) in str(error.value)
     assert message in str(error.value)
+    assert len(str(error.value)) < len(str(path)) + 300
     assert error.value.hint
+
+
+def nested(level: int, leaf: str) -> str:
+    """A list whose first entry holds the anchors of all the others."""
+    if level == 0:  # ten to the tenth entries take a few hundred bytes
+        return "&a0 [" + ", ".join([leaf] * 10) + "]"
+    return f"&a{level} [{nested(level - 1, leaf)}" + f", *a{level - 1}" * 9 + "]"
+
+
+@pytest.mark.parametrize("key", ["data", "model", "epochs", "budget", "deadline", "disk", "gpus", "hyperparameters"])
+def test_anchors_that_multiply_make_no_long_message(tmp_path, key):
+    path = tmp_path / "job.yaml"
+    text = "".join(line + "\n" for line in ("name: job", "data: x") if not line.startswith(key))
+    path.write_text(f"{text}{key}: {nested(9, 'x' * 10)}\n")
+    with pytest.raises(BadInput, match=key) as error:
+        load(path, {})
+    assert len(str(error.value)) < len(str(path)) + 300
+
+
+@pytest.mark.parametrize("key", ["name", "x" * 5000, "budget", "model", "epochs", "output"])
+def test_a_long_text_makes_no_long_message(key):
+    said, advice = refused({**JOB, key: "y" * 5000})
+    assert len(said) < 600
+    assert len(advice) < 600
+
+
+def test_a_time_like_number_is_a_text(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("name: job\ndata: x\nepochs: 1:20\n")
+    with pytest.raises(BadInput, match=r"epochs: .*given: '1:20'"):
+        load(path, {})
+    path.write_text("name: job\ndata: x\nepochs: 0x10\nhyperparameters: {lr0: 1.5e-3, lrf: .5}\n")
+    assert (load(path, {}).epochs, load(path, {}).hyperparameters) == (16, {"lr0": 0.0015, "lrf": 0.5})
+
+
+def test_one_text_for_a_list_is_a_list_of_one():
+    job = parse({**JOB, "gpus": "T4", "regions": "us-east-1", "clouds": "aws"}, {}, "x")
+    assert (job.gpus, job.regions, job.clouds) == (("T4",), ("us-east-1",), ("aws",))
 
 
 def test_a_file_that_cannot_be_read_is_named_with_what_to_do(tmp_path):
