@@ -20,6 +20,7 @@ from launcher.errors import BadInput, ProviderError, StopUnconfirmed
 from launcher.estimating import cloud_of, data_facts
 from launcher.events import Cancelled, Outcome, Reopened, RunOpened
 from launcher.history import load_run
+from launcher.home import name_in
 from launcher.interrupts import Interrupts
 from launcher.jobspec import JobSpec, parse
 from launcher.journal import Journal, replay
@@ -28,6 +29,7 @@ from launcher.planning import first_plan, next_plan, no_plan, selection, workloa
 from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.recovery import epochs_done
 from launcher.report import Happened, Note
+from launcher.results import collect
 from launcher.run import Run, State, advance, opened
 from launcher.ssh import SshError
 from launcher.units import show_usd
@@ -52,6 +54,7 @@ class Prepared:
 def prepare(job: JobSpec, context: Context) -> Prepared:
     """Check the data, reach the cloud and the storage, make the plan. Nothing is launched or uploaded."""
     cloud_name = cloud_of(job)
+    _require_place(_results_dir(job, context))
     if job.is_local:
         data, notes = data_facts(job, None)
     try:
@@ -69,6 +72,20 @@ def prepare(job: JobSpec, context: Context) -> Prepared:
         cloud.close()
         raise
     return Prepared(job, cloud_name, cloud, data, plan, notes)
+
+
+def _results_dir(job: JobSpec, context: Context) -> Path:
+    return context.work_dir / "runs" / job.name
+
+
+def _require_place(folder: Path) -> None:
+    """Raises BadInput where results could not be put into `folder` later."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise BadInput(
+            f"results cannot be written to {folder}: {there} is no folder that can be written",
+            hint="start from another folder, or move what is in the way",
+        )
 
 
 def _provider_error(error: RefusedError | UnreachableError) -> ProviderError:
@@ -92,7 +109,7 @@ def open_run(prepared: Prepared, context: Context) -> Run:
         ends_by=None if job.deadline is None else now + timedelta(seconds=job.deadline),
         storage_url=prepared.cloud.store.url,
         data_url=None if job.is_local else job.data,
-        results_dir=str(context.work_dir / "runs" / job.name),
+        results_dir=str(_results_dir(job, context)),
         selection=selection(prepared.plan.chosen, job),
     )
     context.home.run(run_id).journal.append(record)
@@ -108,9 +125,9 @@ def _absolute(job: JobSpec) -> str:
 def unfinished(job: JobSpec, context: Context) -> str | None:
     """The newest unsettled run of the same name. Raises BadInput where it is another job, or is being driven."""
     for run_id in reversed(context.home.run_ids()):
-        run = load_run(run_id, context)
-        if run.opened.name != job.name:
+        if name_in(run_id) != job.name or not context.home.run(run_id).journal.events():
             continue
+        run = load_run(run_id, context)
         if run.state is State.SETTLED:
             return None
         pid = context.home.run(run_id).journal.writer()
@@ -166,7 +183,7 @@ def resume(run_id: str, context: Context, *, budget: Decimal | None, deadline: f
     if run.state is not State.SETTLED:
         return go_on(run_id, context)
     if run.outcome is Outcome.DONE:
-        raise BadInput(f"run {run_id} is done", hint=f"its results are in {run.opened.results_dir}")
+        return _collect_again(run, context)
     journal = context.home.run(run_id).journal
     with _connected(run, context) as cloud:
         with journal.writing():
@@ -174,6 +191,21 @@ def resume(run_id: str, context: Context, *, budget: Decimal | None, deadline: f
             if run.state is State.SETTLED:
                 journal.append(_reopen(run, cloud, context, budget, deadline))
         return go_on(run_id, context, cloud=cloud)
+
+
+def _collect_again(run: Run, context: Context) -> Run:
+    """Copy the results of a run that is done. Raises BadInput where they were copied at its end, StorageError."""
+    if run.collected:
+        raise BadInput(f"run {run.run_id} is done", hint=f"its results are in {run.opened.results_dir}")
+    tasks = tuple(task.name for task in parse(run.opened.job, {}, run.run_id).trainings())
+    with _connected(run, context) as cloud:
+        try:
+            collect(run, tasks, cloud.store)
+        except OSError as error:
+            raise BadInput(
+                f"the results cannot be copied: {error}", hint="make room for them, then try again"
+            ) from error
+    return replace(run, collected=True)
 
 
 def _reopen(
@@ -209,8 +241,9 @@ def stop(run_id: str, context: Context) -> Run:
     journal = context.home.run(run_id).journal
     pid = journal.writer()
     if pid is not None and pid > 0:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGINT)
+        if load_run(run_id, context).state is not State.STOPPING:  # a second signal would skip the last upload
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
         _await_writer(run_id, journal, context)
     with journal.writing():
         run = load_run(run_id, context)

@@ -22,7 +22,9 @@ class CloudFacts:
     boot_limit_seconds: float
     """From the launch to a login; then the machine is given up."""
     visible_after_seconds: float
-    """A machine just made may be missing from the provider's answers for so long."""
+    """A machine just made may be missing from answers for so long, and no launch call is under way longer."""
+    beat_limit_seconds: float
+    """An agent writes its status each second; one that stands still for so long is started again."""
     drain_seconds: float
     """How long a stop waits for the agent's last checkpoint and upload."""
     stop_limit_seconds: float
@@ -49,7 +51,8 @@ AWS = CloudFacts(
     metadata_base="http://169.254.169.254",
     poweroff=("sudo", "-n", "shutdown", "-h", "now"),
     boot_limit_seconds=600,
-    visible_after_seconds=60,
+    visible_after_seconds=90,
+    beat_limit_seconds=120,
     drain_seconds=120,
     stop_limit_seconds=600,
     save_reserve_seconds=120,
@@ -72,7 +75,8 @@ def sandbox_facts(ssh_port: int) -> CloudFacts:
         metadata_base=AWS.metadata_base,
         poweroff=AWS.poweroff,
         boot_limit_seconds=60,
-        visible_after_seconds=2,
+        visible_after_seconds=5,
+        beat_limit_seconds=30,
         drain_seconds=60,
         stop_limit_seconds=30,
         save_reserve_seconds=10,

@@ -21,7 +21,7 @@ from launcher.ssh import SshError
 from launcher.steps.prepare import prepare
 from launcher.steps.provision import provision
 from launcher.steps.stage import stage
-from launcher.steps.stop import stop
+from launcher.steps.stop import stop, unconfirmed
 from launcher.steps.sync import sync
 from launcher.steps.train import train
 from remote.dataset import DatasetError
@@ -56,7 +56,7 @@ def drive(run: Run, journal: Journal, services: Services) -> Run:
         stopping = run.state is State.STOPPING
         event = _stop(run, services) if stopping else _legal(run, _step(run, services), services)
         advanced = advance(run, event)
-        _record(event, run, journal)
+        _record(event, run, journal, services)
         run = advanced
         services.report(Happened(event, run))
     return run
@@ -71,14 +71,14 @@ def _legal(run: Run, event: Event, services: Services) -> Event:
     return event
 
 
-def _record(event: Event, run: Run, journal: Journal) -> None:
+def _record(event: Event, run: Run, journal: Journal, services: Services) -> None:
     try:
         journal.append(event)
     except OSError as error:
         reason = f"the journal {journal.path} cannot be written: {error}"
         if run.lease is None:
             raise BadInput(reason, hint=f"make room, then `gpucost resume {run.run_id}`") from error
-        raise _still_billed(run, reason) from error
+        raise _still_billed(run, reason, services) from error
 
 
 def _step(run: Run, services: Services) -> Event:
@@ -99,19 +99,19 @@ def _stop(run: Run, services: Services) -> Event:
     except StopUnconfirmed:
         raise
     except (RefusedError, UnreachableError) as error:
-        raise _still_billed(run, str(error)) from error
+        raise _still_billed(run, str(error), services) from error
     except Exception as error:
         log.exception("unexpected error while stopping")
         words = f"{type(error).__name__}: {error}"
         if run.lease is None:
             return Settled(at=services.clock.now(), outcome=Outcome.FAILED, message=words)
-        raise _still_billed(run, words) from error
+        raise _still_billed(run, words, services) from error
 
 
-def _still_billed(run: Run, reason: str) -> StopUnconfirmed:
-    where = run.lease.selection.offer.region if run.lease else "the provider"
-    message = f"THE MACHINE OF {run.run_id} IN {where} IS NOT CONFIRMED GONE: {reason}"
-    return StopUnconfirmed(message, hint=f"mend this, then run `gpucost stop {run.run_id}` at once")
+def _still_billed(run: Run, reason: str, services: Services) -> StopUnconfirmed:
+    if run.lease is None:
+        return StopUnconfirmed(f"THE STOP OF {run.run_id} FAILED: {reason}", hint=f"`gpucost stop {run.run_id}`")
+    return unconfirmed(run, run.lease, services, reason)
 
 
 def _failed(error: Exception, services: Services) -> StepFailed:

@@ -7,16 +7,20 @@ keeps it up, since its machine and its bucket are all that is left of it.
 from __future__ import annotations
 
 import fcntl
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from launcher import sandbox
+from launcher.errors import GpucostError
 from launcher.events import Outcome
 from launcher.home import Home
 from launcher.journal import replay
 from launcher.run import Run, State
 from launcher.sandbox import SandboxInfo
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -35,6 +39,8 @@ class SandboxUse:
         try:
             if self._alone() and not _by_hand(self.home).exists():
                 self._end()
+        except GpucostError as error:  # a run has ended by now, and its exit code counts
+            log.warning("the embedded cloud stays up: %s", error)
         finally:
             self.lock.close()
 
@@ -87,8 +93,9 @@ def unsettled(home: Home) -> list[str]:
 
 
 def resumable(home: Home) -> list[str]:
-    """Ids of the runs that ended early and can go on from the sandbox's bucket."""
-    return [run.run_id for run in _runs(home) if run.state is State.SETTLED and run.outcome is not Outcome.DONE]
+    """Ids of the runs that ended early, or whose results are only in the sandbox's bucket."""
+    settled = [run for run in _runs(home) if run.state is State.SETTLED]
+    return [run.run_id for run in settled if run.outcome is not Outcome.DONE or not run.collected]
 
 
 def _by_hand(home: Home) -> Path:

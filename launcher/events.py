@@ -235,6 +235,8 @@ class Settled(Event):
     message: str
     exit_code: int | None = None
     """The trainer's own code, or minus its signal, where training failed."""
+    collected: bool = True
+    """The results were copied to the user's folder, as far as there are any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

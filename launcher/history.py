@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from launcher.context import Context
+from launcher.errors import BadInput
 from launcher.journal import replay
 from launcher.limits import owed_usd
+from launcher.report import Note
 from launcher.run import Run
 from pricing.sources.tables import load_rates
 from remote.protocol import AgentStatus
@@ -20,8 +22,14 @@ def load_run(run_id: str, context: Context) -> Run:
 
 
 def all_runs(context: Context) -> list[Run]:
-    """Every run known here, oldest first."""
-    return [load_run(run_id, context) for run_id in context.home.run_ids()]
+    """Every run known here, oldest first. One whose journal cannot be read is told and left out."""
+    found = []
+    for run_id in context.home.run_ids():
+        try:
+            found.append(load_run(run_id, context))
+        except BadInput as error:
+            context.report(Note(f"left out: {error}"))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Home:
         if reference in ids:
             return reference
         matching = [run_id for run_id in ids if run_id.startswith(reference)] or [
-            run_id for run_id in ids if run_id.split("-", 2)[-1] == reference
+            run_id for run_id in ids if name_in(run_id) == reference
         ][-1:]
         if len(matching) == 1:
             return matching[0]
@@ -99,6 +99,11 @@ class RunFolder:
     def scratch(self) -> Path:
         """Room for archives on their way to the storage."""
         return self.root / "scratch"
+
+
+def name_in(run_id: str) -> str:
+    """The job's name in a run id (`TIME-RANDOM-NAME`)."""
+    return run_id.split("-", 2)[-1]
 
 
 def find_home(environment: Mapping[str, str]) -> Home:

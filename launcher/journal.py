@@ -11,19 +11,22 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pydantic import TypeAdapter, ValidationError
 
 from launcher import events
+from launcher.clock import SystemClock
 from launcher.errors import BadInput, GpucostError
 from launcher.events import Event, RunOpened
 from launcher.run import IllegalTransition, Run, advance, opened
 
 SCHEMA = 1
+_LOCK_TRIES = 10
+_LOCK_PAUSE_SECONDS = 0.02
 
 EVENT_TYPES: dict[str, type[Event]] = {
     kind.__name__: kind
@@ -122,10 +125,8 @@ class Journal:
         """Hold the right to append; raises JournalBusy where another process has it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.with_suffix(".lock").open("a+") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise _busy(lock.name, self.path.parent.name) from error
+            if not _locked(lock):
+                raise _busy(lock.name, self.path.parent.name)
             lock.seek(0)
             lock.truncate()
             lock.write(str(os.getpid()))
@@ -144,6 +145,17 @@ class Journal:
                 text = lock.read().strip()
                 return int(text) if text.isdigit() else -1
         return None
+
+
+def _locked(lock: TextIO) -> bool:
+    """Take the lock. A process that only asks who has it holds it for an instant, which is waited for."""
+    pause = SystemClock()
+    for _ in range(_LOCK_TRIES):
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        pause.sleep(_LOCK_PAUSE_SECONDS)
+    return False
 
 
 def replay(history: Sequence[Event], origin: str) -> Run:

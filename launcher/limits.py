@@ -50,6 +50,8 @@ def close_entry(
     run: Run, lease: Lease, started_at: datetime, ended_at: datetime, ended_by: EndedBy, rates: Rates
 ) -> LedgerEntry:
     """The ledger entry of a lease whose machine is gone."""
-    interval = LeaseInterval(lease.lease_id, run.run_id, started_at, max(started_at, ended_at), ended_by)
+    interval = LeaseInterval(
+        lease.lease_id, run.run_id, started_at, max(started_at + timedelta(seconds=1), ended_at), ended_by
+    )
     estimate = lease.selection.estimate.usd
     return ledger_entry(lease.selection.offer, interval, lease.disk_gib, rates, estimate_usd=estimate)

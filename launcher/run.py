@@ -117,6 +117,8 @@ class Run:
     message: str = ""
     exit_code: int | None = None
     settled_at: datetime | None = None
+    collected: bool = True
+    """False: there are results in the storage that were not copied to the user's folder."""
 
     @property
     def run_id(self) -> str:
@@ -207,6 +209,7 @@ def _apply(run: Run, event: Event) -> Run:  # noqa: C901 - one flat case for eac
                 message=event.message,
                 exit_code=event.exit_code,
                 settled_at=event.at,
+                collected=event.collected,
             )
         case _:
             return run

@@ -6,6 +6,9 @@ Commands are imported when they are asked for, so that `gpucost --help` stays qu
 from __future__ import annotations
 
 import importlib
+import json
+import logging
+import signal
 import sys
 from typing import NoReturn
 
@@ -13,6 +16,8 @@ import click
 
 from launcher import __version__
 from launcher.errors import ExitCode, GpucostError
+
+JSON_SCHEMA = 1
 
 COMMANDS = {
     "init": ("launcher.cli.jobs", "Write a commented job file to start from."),
@@ -60,6 +65,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Entry point: run a command, turn errors into one clear message and the documented exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = cli.main(standalone_mode=False)
     except GpucostError as error:
@@ -70,14 +76,17 @@ def main() -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted; nothing is running because of this command", err=True)
         sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(ExitCode.DONE)
+    except Exception as error:
+        logging.getLogger(__name__).exception("unexpected error")
+        said = GpucostError(
+            f"{type(error).__name__}: {error}"[:500], hint="gpucost.log of the state directory has more"
+        )
+        sys.exit(complain(said))
     sys.exit(code if isinstance(code, int) else ExitCode.DONE)
 
 
 def complain(error: GpucostError) -> int:
-    """Print an error and its hint; the exit code."""
+    """Print an error and its hint, also as a document where one was asked for; the exit code."""
     loud = error.exit_code is ExitCode.NOT_CONFIRMED_GONE
     bar = "!" * 78
     if loud:
@@ -87,4 +96,7 @@ def complain(error: GpucostError) -> int:
         click.echo(f"  try: {error.hint}", err=True)
     if loud:
         click.secho(bar, err=True, fg="red", bold=True)
+    if "--json" in sys.argv:
+        said = {"message": str(error), "hint": error.hint, "exit_code": int(error.exit_code)}
+        click.echo(json.dumps({"schema": JSON_SCHEMA, "kind": "error", **said}, indent=2))
     return int(error.exit_code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ import click
 from launcher import render
 from launcher.cli.common import print_json
 from launcher.cli.documents import run_document
+from launcher.errors import ExitCode
 from launcher.events import Outcome
 from launcher.recovery import EXIT_CODES
 from launcher.run import Run
@@ -17,6 +19,16 @@ from launcher.run import Run
 def finish(run: Run, *, as_json: bool) -> int:
     """Print how a settled run ended; its exit code."""
     assert run.outcome is not None  # noqa: S101 - only settled runs come here
+    with suppress(BrokenPipeError):  # nobody reads any more: the exit code still tells
+        _print(run, as_json=as_json)
+    if run.outcome is Outcome.DONE and not run.collected:
+        click.secho("error: training is done, but its results were not copied", err=True, fg="red")
+        click.echo(f"  try: gpucost resume {run.run_id}", err=True)
+        return int(ExitCode.TRAINING_FAILED)
+    return int(EXIT_CODES[run.outcome])
+
+
+def _print(run: Run, *, as_json: bool) -> None:
     if as_json:
         print_json("run", run_document(run))
     else:
@@ -28,4 +40,3 @@ def finish(run: Run, *, as_json: bool) -> int:
         code = f" (the trainer's code: {run.exit_code})" if run.exit_code is not None else ""
         click.secho(f"error: the run ended as {run.outcome}: {run.message}{code}", err=True, fg="red")
         click.echo(f"  try: gpucost resume {run.run_id}", err=True)
-    return int(EXIT_CODES[run.outcome])

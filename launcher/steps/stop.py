@@ -84,13 +84,14 @@ def _close(run: Run, lease: Lease, services: Services) -> Event:
     region = lease.selection.offer.region
     give_up = services.clock.monotonic() + services.facts.stop_limit_seconds
     found_alive = False
+    entered = services.clock.now()
     while True:
         try:
             machines = _machines(run, lease, services)
             if lease.instance_id is None and machines:
                 return InstanceCreated(at=services.clock.now(), instance_id=machines[0].ref.instance_id)
             if all(machine.state is InstanceState.GONE for machine in machines) and _settled_view(
-                lease, services, machines
+                lease, services, machines, entered
             ):
                 break
             for machine in machines:
@@ -100,7 +101,7 @@ def _close(run: Run, lease: Lease, services: Services) -> Event:
         except UnreachableError as error:
             services.report(Note(f"the provider does not answer ({error}); the machine may still be billed, trying on"))
         if services.clock.monotonic() > give_up:
-            raise _unconfirmed(run, lease, services)
+            raise unconfirmed(run, lease, services, f"no word of it in {services.facts.stop_limit_seconds:.0f} s")
         services.clock.sleep(services.facts.poll_seconds)
     _clean_up(run, region, services)
     latest = services.clock.now() if found_alive else _latest_end(run, lease, services)
@@ -117,20 +118,24 @@ def _machines(run: Run, lease: Lease, services: Services) -> list[InstanceStatus
     return found
 
 
-def _settled_view(lease: Lease, services: Services, machines: list[InstanceStatus]) -> bool:
-    """An empty answer counts only after the grace period: a launch whose answer was lost may show up late."""
+def _settled_view(lease: Lease, services: Services, machines: list[InstanceStatus], entered: datetime) -> bool:
+    """An empty answer counts only after the grace period: a launch whose answer was lost may show up late.
+
+    Without an id, a launch call may have been under way until this step was entered.
+    """
     if any(machine.launched_at is not None for machine in machines):
         return True
     grace = timedelta(seconds=services.facts.visible_after_seconds)
-    return services.clock.now() - lease.requested_at > grace
+    return services.clock.now() - (lease.requested_at if lease.instance_id else entered) > grace
 
 
-def _unconfirmed(run: Run, lease: Lease, services: Services) -> StopUnconfirmed:
+def unconfirmed(run: Run, lease: Lease, services: Services, reason: str) -> StopUnconfirmed:
+    """The loudest error there is, with the exact command to run."""
     region = lease.selection.offer.region
     name = lease.instance_id or f"(unknown, tag gpucost-lease={lease.lease_id})"
     by_hand = services.facts.by_hand.format(region=region, instance_id=name)
     return StopUnconfirmed(
-        f"THE MACHINE {name} IN {region} IS NOT CONFIRMED GONE AND MAY STILL BE BILLED",
+        f"THE MACHINE {name} IN {region} IS NOT CONFIRMED GONE AND MAY STILL BE BILLED: {reason}",
         hint=f"run `gpucost stop {run.run_id}` now; by hand: `{by_hand}`",
     )
 
@@ -195,15 +200,17 @@ def _decide(run: Run, services: Services) -> Event:
 def _settle(run: Run, services: Services, outcome: Outcome, message: str) -> Settled:
     job = parse(run.opened.job, {}, run.run_id)
     tasks = tuple(task.name for task in job.trainings())
+    collected = True
     if run.attempt and not isinstance(run.cause, CapacityRefused):
         try:
             copied = _collect_patiently(run, tasks, services)
             if copied.missing:
                 services.report(Note(f"no finished results of {', '.join(copied.missing)}"))
         except (GpucostError, OSError) as error:
+            collected = False
             services.report(Note(f"the results are in {services.store.url}/{run.run_id} but were not copied: {error}"))
     code = run.exit_code if outcome is Outcome.FAILED else None
-    return Settled(at=services.clock.now(), outcome=outcome, message=message, exit_code=code)
+    return Settled(at=services.clock.now(), outcome=outcome, message=message, exit_code=code, collected=collected)
 
 
 def _collect_patiently(run: Run, tasks: tuple[str, ...], services: Services) -> Collected:

@@ -9,6 +9,7 @@ from launcher.report import Note
 from launcher.results import artifact_list
 from launcher.run import Run
 from launcher.services import Services
+from launcher.steps.install import Watchdog
 from launcher.steps.watch import hear_or_ask, new_checkpoint
 from remote.protocol import AgentStatus, Phase
 
@@ -17,6 +18,7 @@ def sync(run: Run, services: Services) -> Event:
     """`ArtifactsSynced` with the number of final files in the storage, which may be 0 after a failure."""
     lease = run.lease
     assert lease is not None  # noqa: S101 - the table lets nobody in without one
+    watchdog = Watchdog(services)
     while services.clock.now() < lease.deadline:
         heard = hear_or_ask(run, services)
         if isinstance(heard, CheckpointSynced):
@@ -27,7 +29,7 @@ def sync(run: Run, services: Services) -> Event:
             event = new_checkpoint(run, heard, services)
             if event is not None:
                 return event
-            if heard.phase is Phase.ENDED:
+            if heard.phase is Phase.ENDED or watchdog.check(run, heard) is not None:
                 break
         services.clock.sleep(services.facts.poll_seconds)
     return ArtifactsSynced(at=services.clock.now(), files=_files_in_storage(run, services))

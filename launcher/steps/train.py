@@ -5,17 +5,19 @@ from __future__ import annotations
 from launcher.events import Event
 from launcher.run import Run
 from launcher.services import Services
+from launcher.steps.install import Watchdog
 from launcher.steps.watch import ending, hear_or_ask, new_checkpoint
 
 
 def train(run: Run, services: Services) -> Event:
     """`CheckpointSynced`, `TrainingExited`, `Preempted`, or `StepFailed`."""
+    watchdog = Watchdog(services)
     while True:
         heard = hear_or_ask(run, services)
         if isinstance(heard, Event):
             return heard
         if heard is not None:
-            event = new_checkpoint(run, heard, services) or ending(heard, services)
+            event = new_checkpoint(run, heard, services) or ending(heard, services) or watchdog.check(run, heard)
             if event is not None:
                 return event
         services.clock.sleep(services.facts.poll_seconds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, TypeVar
@@ -88,7 +89,7 @@ class AwsCompute:
         found = [instance for group in answer["Reservations"] for instance in group["Instances"]]
         if not found:
             return InstanceStatus(ref, InstanceState.GONE, lease_id=None, reason="unknown to EC2")
-        return self._status(ref.region, found[0])
+        return self._with_console(self._status(ref.region, found[0]))
 
     def find(self, run_id: str, region: str) -> list[InstanceStatus]:
         """See the port."""
@@ -227,7 +228,6 @@ class AwsCompute:
         state = _STATES.get(instance["State"]["Name"], InstanceState.PENDING)
         tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
         why = instance.get("StateReason") or {}
-        host_key, console = self._console(ref) if state is InstanceState.RUNNING else (None, "")
         transition = str(instance.get("StateTransitionReason", ""))
         ended = _ENDED_AT.search(transition)
         return InstanceStatus(
@@ -235,13 +235,18 @@ class AwsCompute:
             state=state,
             lease_id=tags.get(LEASE_TAG),
             address=instance.get("PublicIpAddress") or None,
-            host_key=host_key,
             launched_at=instance["LaunchTime"],
             ended_at=datetime.strptime(ended[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if ended else None,
             reason=str(why.get("Message") or transition),
             ended_by=_ended_by(str(why.get("Code", ""))),
-            console_tail=console,
         )
+
+    def _with_console(self, status: InstanceStatus) -> InstanceStatus:
+        """Host key and console of a running machine; a stop does without them, and without the permission."""
+        if status.state is not InstanceState.RUNNING:
+            return status
+        host_key, console = self._console(status.ref)
+        return replace(status, host_key=host_key, console_tail=console)
 
     def _console(self, ref: InstanceRef) -> tuple[str | None, str]:
         """Host key and last lines of the console. The key is kept: it does not change while the machine lives."""

@@ -90,10 +90,10 @@ def test_a_clock_that_went_back_makes_nothing_cheaper_than_nothing():
     assert owed_usd(run, NOW - timedelta(hours=1), RATES) == 0
 
 
-def test_an_entry_never_ends_before_it_starts():
+def test_a_machine_that_ran_at_all_is_charged_for_the_minimum():
     run = run_in(State.STOPPING)
     made = close_entry(run, run.lease, later(100), later(50), EndedBy.US, RATES)
-    assert (made.started_at, made.ended_at) == (later(100), later(100))
+    assert (made.started_at, made.ended_at, made.billed_seconds) == (later(100), later(101), 60)
     assert (made.lease_id, made.estimate_usd) == (run.lease.lease_id, SELECTION.estimate.usd)
 
 

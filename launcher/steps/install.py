@@ -1,0 +1,122 @@
+"""Bringing the agent to a machine, and back to life there. Safe to repeat: an agent keeps its lease to itself."""
+
+from __future__ import annotations
+
+from launcher.events import Event, Lease, Outcome, StepFailed
+from launcher.jobspec import JobSpec, parse
+from launcher.report import Note
+from launcher.run import Run
+from launcher.services import Services
+from launcher.ssh import SshError
+from launcher.steps.watch import hear_or_ask
+from pricing.offers import CapacityType
+from remote.protocol import AgentJob, AgentStatus, DataSpec, TaskSpec
+
+_INSTALL_TRIES = 5
+
+
+class Watchdog:
+    """Starts an agent again whose status stands still, once; a second standstill ends the lease.
+
+    The status carries the machine's clock; how long it stands still is measured on the launcher's own.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._beat: float | None = None
+        self._since = services.clock.monotonic()
+        self._revived = False
+
+    def check(self, run: Run, status: AgentStatus) -> Event | None:
+        """The event that follows where the agent is dead for good, or its machine gone; None while all is well."""
+        now = self._services.clock.monotonic()
+        if status.at != self._beat:
+            self._beat, self._since = status.at, now
+            return None
+        silent = now - self._since
+        if silent < self._services.facts.beat_limit_seconds:
+            return None
+        if self._revived:
+            message = f"the agent was started again and its status stands still for {silent:.0f} s once more"
+            hint = f"`gpucost resume {run.run_id}` goes on from the last checkpoint"
+            return StepFailed(at=self._services.clock.now(), message=message, hint=hint, outcome=Outcome.FAILED)
+        return self._revive(run, silent)
+
+    def _revive(self, run: Run, silent: float) -> Event | None:
+        lease = run.lease
+        assert lease is not None  # noqa: S101 - only watched while a lease is open
+        self._services.report(Note(f"the agent's status stands still for {silent:.0f} s; starting it again"))
+        self._revived = True
+        self._since = self._services.clock.monotonic()
+        return install(run, lease, self._services)
+
+
+def install(run: Run, lease: Lease, services: Services) -> Event | None:
+    """Bring the agent to life, or back to it; the event that ends the attempt where the machine goes away meanwhile."""
+    for attempt in range(1, _INSTALL_TRIES + 1):
+        try:
+            _install_once(run, lease, services)
+        except SshError as error:
+            if attempt == _INSTALL_TRIES:
+                raise
+            services.report(Note(f"{error}; trying again"))
+            heard = hear_or_ask(run, services)
+            if isinstance(heard, Event):
+                return heard
+            services.clock.sleep(services.facts.poll_seconds)
+        else:
+            return None
+    return None
+
+
+def _install_once(run: Run, lease: Lease, services: Services) -> None:
+    machine = services.machine(run)
+    root, metadata = machine.surroundings()
+    python = f"{root}{services.facts.python}"
+    machine.install(services.bundle())
+    machine.ensure_packages(python)
+    machine.start_agent(agent_job(run, lease, services, python=python, metadata=metadata), services.credentials())
+
+
+def agent_job(run: Run, lease: Lease, services: Services, *, python: str, metadata: str) -> AgentJob:
+    """What the agent is told: the run's job in the protocol's words, without a secret."""
+    job = parse(run.opened.job, {}, run.run_id)
+    selection = lease.selection
+    spot = selection.offer.capacity_type is CapacityType.SPOT
+    return AgentJob(
+        run_id=run.run_id,
+        lease_id=lease.lease_id,
+        deadline=lease.deadline.timestamp(),
+        python=[python],
+        storage=services.storage,
+        data=DataSpec(url=str(run.data_url), sha256=run.data_sha256, size=run.data_bytes, files=run.data_files),
+        # Without a GPU whose memory counts, the trainer chooses by the size of the set.
+        tasks=_tasks(job, None if services.facts.emulated else selection.batch, selection.world_size),
+        poweroff=list(services.facts.poweroff),
+        concurrent=selection.concurrent,
+        metadata_base=metadata if spot else None,
+        save_reserve_seconds=services.facts.save_reserve_seconds,
+        linger_seconds=services.facts.linger_seconds,
+        gpus=0 if services.facts.emulated else int(selection.offer.instance.gpu_count),
+        disk_gib=0 if services.facts.emulated else float(lease.disk_gib),
+    )
+
+
+def _tasks(job: JobSpec, batch: int | None, world_size: int) -> list[TaskSpec]:
+    options = job.trainer.model_dump(exclude_none=True)
+    return [
+        TaskSpec(
+            name=task.name,
+            config={
+                "model": task.model,
+                "epochs": task.epochs,
+                "image_size": task.image_size,
+                "batch": batch if task.batch == "auto" else task.batch,
+                "hyp": dict(task.hyperparameters),
+                "seed": task.seed,
+                **options,
+            },
+            world_size=world_size,
+        )
+        for task in job.trainings()
+    ]
