@@ -15,6 +15,8 @@ from launcher.journal import Journal
 from remote import protocol
 from remote.protocol import AgentStatus, ProtocolError
 
+AWAY = "set GPUCOST_HOME to a folder that can be written"
+
 
 @dataclass(frozen=True, slots=True)
 class Home:
@@ -109,17 +111,16 @@ def name_in(run_id: str) -> str:
 def find_home(environment: Mapping[str, str]) -> Home:
     """The state directory that `environment` asks for. Raises BadInput when it cannot be made."""
     named = environment.get("GPUCOST_HOME")
-    if named:
-        root = Path(named).expanduser()
-    else:
-        state = environment.get("XDG_STATE_HOME") or "~/.local/state"
-        root = Path(state).expanduser() / "gpucost"
     try:
+        if named:
+            root = Path(named).expanduser()
+        else:
+            root = Path(environment.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "gpucost"
         root.mkdir(parents=True, exist_ok=True)
+    except RuntimeError as error:  # no such user, or no home folder known
+        raise BadInput(f"the state directory cannot be found: {error}", hint=AWAY) from error
     except OSError as error:
-        raise BadInput(
-            f"the state directory {root} cannot be made: {error.strerror}", hint="set GPUCOST_HOME"
-        ) from error
+        raise BadInput(f"the state directory {str(root)[:200]} cannot be made: {error.strerror}", hint=AWAY) from error
     if not os.access(root, os.W_OK):
-        raise BadInput(f"the state directory {root} cannot be written", hint="set GPUCOST_HOME to a folder that can")
+        raise BadInput(f"the state directory {root} cannot be written", hint=AWAY)
     return Home(root.resolve())

@@ -29,11 +29,7 @@ def opened(data: str) -> Iterator[Dataset]:
 
     Raises BadInput that names the file, and the line where there is one.
     """
-    path = Path(data).expanduser()
-    if not path.exists():
-        raise BadInput(
-            f"there is no data at {path}", hint="correct `data` in the job file: a folder, data.yaml or archive"
-        )
+    path = _existing(data)
     try:
         if path.is_file() and path.name.lower().endswith(_ARCHIVES):
             with TemporaryDirectory(prefix="gpucost-data-") as scratch:
@@ -44,6 +40,20 @@ def opened(data: str) -> Iterator[Dataset]:
             yield open_dataset(path)
     except DatasetError as error:
         raise BadInput(str(error), hint=error.hint) from error
+
+
+def _existing(data: str) -> Path:
+    hint = "correct `data` in the job file: a folder, data.yaml or archive"
+    try:
+        path = Path(data).expanduser()
+        path.stat()
+    except FileNotFoundError as error:
+        raise BadInput(f"there is no data at {path}", hint=hint) from error
+    except OSError as error:
+        raise BadInput(f"the data at {data[:200]} cannot be read: {error.strerror}", hint=hint) from error
+    except (RuntimeError, ValueError) as error:  # ~nobody, or a zero byte
+        raise BadInput(f"the data at {data[:200]!r} cannot be read: {error}", hint=hint) from error
+    return path
 
 
 def facts(dataset: Dataset) -> DataFacts:

@@ -94,3 +94,12 @@ def test_the_last_status_is_kept_and_an_unreadable_one_is_none(tmp_path):
     assert folder.last_status() is None
     folder.status.write_text("{")
     assert folder.last_status() is None
+
+
+@pytest.mark.parametrize("named", ["~nosuchuser/x", "x" * 5000, "/proc/nowhere/x"])
+@pytest.mark.parametrize("variable", ["GPUCOST_HOME", "XDG_STATE_HOME"])
+def test_a_state_directory_that_cannot_be_is_refused_in_words(variable, named):
+    with pytest.raises(BadInput, match="the state directory") as error:
+        find_home({variable: named})
+    assert "GPUCOST_HOME" in error.value.hint
+    assert len(str(error.value)) < 400
