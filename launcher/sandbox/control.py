@@ -42,7 +42,10 @@ def up(home: Path, settings: SandboxSettings | None = None) -> SandboxInfo:
     """
     _require_host()
     paths = SandboxPaths(home)
-    paths.home.mkdir(parents=True, exist_ok=True)
+    try:
+        paths.home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(paths.home, error) from error
     with _locked(paths):
         running = _running(paths)
         if running is not None:
@@ -133,8 +136,12 @@ def _require_host() -> None:
 
 
 def _start(paths: SandboxPaths, settings: SandboxSettings) -> SandboxInfo:
-    paths.root.mkdir(mode=0o711)
-    state.write_text(paths.settings, state.encode(settings))
+    try:
+        paths.root.mkdir(mode=0o711)
+        state.write_text(paths.settings, state.encode(settings))
+    except OSError as error:
+        remove_tree(paths.root)
+        raise _unwritable(paths.root, error) from error
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MOTO_", "BOTO_"))}
     environment |= {processes.MARK: f"{paths.mark}/daemon", "PYTHONPATH": import_path()}
     try:
@@ -154,6 +161,11 @@ def _start(paths: SandboxPaths, settings: SandboxSettings) -> SandboxInfo:
     if info is None:
         raise _not_started(paths, "it left no description")
     return info
+
+
+def _unwritable(folder: Path, error: OSError) -> ProviderError:
+    hint = "make room there, or set GPUCOST_HOME to another folder"
+    return ProviderError(f"the sandbox cannot write to {folder}: {error.strerror or error}", hint=hint)
 
 
 def _not_started(paths: SandboxPaths, reason: str) -> ProviderError:

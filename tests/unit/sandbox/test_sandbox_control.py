@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 
 import pytest
 
-from launcher.errors import BadInput
+from launcher.errors import BadInput, ProviderError
 from launcher.sandbox import control, runner, state, weed
 from launcher.sandbox.weed import StorePorts
 
@@ -78,3 +79,20 @@ def test_root_keeps_its_own_user_where_nobody_cannot_enter_and_says_so(tmp_path,
     chosen = runner.choose(closed)
     assert chosen.uid is None
     assert "'nobody' cannot run" in chosen.reason
+
+
+@pytest.mark.parametrize("where", ["settings", "root"])
+def test_a_full_disk_is_named_with_its_folder_and_leaves_nothing(tmp_path, monkeypatch, where):
+    def full(*_args: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(control, "_require_host", lambda: None)
+    if where == "settings":
+        monkeypatch.setattr(control.state, "write_text", full)
+    else:
+        monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(ProviderError, match=r"cannot write to .*: No space left on device") as refused:
+        control.up(tmp_path)
+    assert str(tmp_path) in str(refused.value)
+    assert "make room" in refused.value.hint
+    assert list(tmp_path.iterdir()) == []
