@@ -6,6 +6,7 @@ import csv
 import io
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
@@ -105,5 +106,9 @@ def table_text(runs: Sequence[Run]) -> str:
 def write_whole(path: Path, text: str) -> None:
     """Write a file that appears whole. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

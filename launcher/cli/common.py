@@ -34,11 +34,11 @@ def make_context() -> Context:
 
 def _log_to(home: Home) -> None:
     """Warnings and tracebacks go to a file of the state directory: what a user sees is rendered, never logged."""
-    logging.basicConfig(
-        filename=home.root / "gpucost.log",
-        level=logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    form = "%(asctime)s %(levelname)s %(name)s %(message)s"
+    try:
+        logging.basicConfig(filename=home.root / "gpucost.log", level=logging.WARNING, format=form)
+    except OSError:  # a folder of that name, or not to be written: no reason not to run
+        logging.basicConfig(handlers=[logging.NullHandler()])
 
 
 def columns() -> int:
@@ -103,6 +103,6 @@ def overrides(flags: dict[str, object]) -> dict[str, object]:
         if value not in (None, ())
     }
     batch = given.get("batch")
-    if isinstance(batch, str) and batch.isdigit():
+    if isinstance(batch, str) and batch.isascii() and batch.isdecimal() and len(batch) < 10:
         given["batch"] = int(batch)
     return given

@@ -28,6 +28,8 @@ def report_command(run: str | None, form: str, output: Path | None, csv_file: Pa
     from launcher import accounts, history
     from launcher.cli.documents import entry_document
 
+    if csv_file is not None and (as_json or form == "json" or output is not None):
+        raise click.UsageError("--csv FILE cannot be combined with --json, --format json or --output")
     context = make_context()
     runs = history.all_runs(context) if run is None else [history.load_run(context.home.find(run), context)]
     if csv_file is not None:
@@ -40,6 +42,8 @@ def report_command(run: str | None, form: str, output: Path | None, csv_file: Pa
     if output is None:
         click.echo(text, nl=False)
         return
+    if not output.name or output.is_dir():
+        raise BadInput(f"{str(output)!r} is no file name", hint="name the file to write")
     try:
         accounts.write_whole(output, text)
     except OSError as error:

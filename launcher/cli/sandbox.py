@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 
 import click
@@ -77,9 +78,17 @@ def status_command(*, as_json: bool) -> None:
 
 @sandbox_command.command("interrupt")
 @click.argument("instance_id", required=False)
-@click.option("--notice", default=120.0, show_default=True, help="Seconds between the notice and the end.")
+@click.option(
+    "--notice",
+    type=click.FloatRange(min=0, max=86400),
+    default=120.0,
+    show_default=True,
+    help="Seconds between the notice and the end.",
+)
 def interrupt_command(instance_id: str | None, notice: float) -> None:
     """Take a spot machine back, as a cloud would: notice first, then the end. All of them, if none is named."""
+    if math.isnan(notice):  # every comparison with it is false, so no range keeps it out
+        raise click.BadParameter("nan is no number of seconds", param_hint="--notice")
     from launcher import sandbox
 
     taken = sandbox.interrupt(make_context().home.root, instance_id, notice)
