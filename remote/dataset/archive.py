@@ -6,6 +6,7 @@ that stays inside becomes a copy of its file), and nothing is written beyond wha
 
 from __future__ import annotations
 
+import gzip
 import lzma
 import os
 import posixpath
@@ -19,9 +20,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
+from remote.dataset.files import open_regular
 from remote.dataset.values import DatasetError
+
+if TYPE_CHECKING:
+    from typing import Self
 
 ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 RATIO = 100
@@ -34,7 +39,10 @@ MOST_MEMBERS = 5_000_000
 LONGEST_LINK = 4096
 CHUNK = 1 << 20
 DATA_KEYS = re.compile(rb"^\s*(train|val|names)\s*:", re.MULTILINE)
-BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, ValueError)
+BROKEN = (
+    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError,
+    ValueError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,20 @@ class _Item:
 
     member: Member
     open: Callable[[], IO[bytes]]
+
+
+class _Header(tarfile.TarInfo):
+    """A header that must be whole: tarfile takes a damaged one for the end, and the members behind it would be lost."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """As the base class; raises ReadError for what is neither a header nor zeros nor the end of the file."""
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if not any(buf):
+                raise
+            raise tarfile.ReadError(f"damaged archive: {error}") from error
 
 
 class _Limits:
@@ -184,13 +206,13 @@ def _write(item: _Item, path: Path, limits: _Limits) -> None:
 def _items(archive: Path) -> Iterator[Iterator[_Item]]:
     """The members of an archive, faults in it turned into DatasetError."""
     try:
-        with archive.open("rb") as file:
+        with open_regular(archive) as file:
             start = file.read(4)
         if start in ZIP_STARTS:
             with zipfile.ZipFile(archive) as opened:
                 yield _zip_items(archive, opened)
         else:
-            with tarfile.open(archive) as tar:
+            with tarfile.open(archive, tarinfo=_Header) as tar:
                 yield _tar_items(archive, tar)
     except BROKEN as error:
         reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(":")
@@ -230,6 +252,9 @@ def _tar_items(archive: Path, tar: tarfile.TarFile) -> Iterator[_Item]:
         elif not info.isreg():
             raise _refused(archive, info.name, "neither a file nor a folder")
         yield _Item(Member(name, info.size, link), lambda info=info: _opened(tar, info))  # type: ignore[misc]
+    while tar.fileobj is not None and (rest := tar.fileobj.read(CHUNK)):
+        if rest.count(0) != len(rest):
+            raise tarfile.ReadError("damaged archive: more follows after its end")
 
 
 def _opened(tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 
+from remote.dataset.files import read_regular
 from remote.dataset.values import DatasetError, Note, NoteKind, Split
 
 KNOWN = ("path", "train", "val", "test", "nc", "names")
@@ -76,7 +77,7 @@ def data_file_text(names: Sequence[str], splits: Sequence[Split]) -> str:
 
 def _text(file: Path) -> str:
     try:
-        data = file.read_bytes()
+        data = read_regular(file)
     except OSError as error:
         raise DatasetError(f"{file}: {error.strerror}", "give the folder of a data.yaml, or the file itself") from error
     if len(data) > LARGEST:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from remote.dataset.files import read_regular
 from remote.dataset.values import DatasetError, Object
 
 ROW_FORM = "a row is `class x_centre y_centre width height`, all but the class as fractions of the picture (0 to 1)"
@@ -85,7 +86,7 @@ class _BadRow(Exception):
 def read_labels(path: Path, classes: int) -> Labels:
     """Parse a label file for a set of `classes` classes. Raises DatasetError where it cannot be opened."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror}", "make the label file readable") from error
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remote.dataset.datafile import DataFile
+from remote.dataset.files import read_regular
 from remote.dataset.pictures import FOREIGN_SUFFIXES, SUFFIXES
 from remote.dataset.places import Place, Written, bases, exists, locate
 from remote.dataset.values import DatasetError, Note, NoteKind, Split
@@ -119,7 +120,7 @@ def _in_list(data: DataFile, file: Path, notes: list[Note]) -> list[Path]:
 
 def _lines(file: Path) -> list[tuple[int, str]]:
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_regular(file).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise DatasetError(f"{file}: this file is not UTF-8", "open it in an editor and save it as UTF-8") from error
     except OSError as error:

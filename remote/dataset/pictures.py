@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from PIL import Image
 
+from remote.dataset.files import open_regular, read_regular
 from remote.dataset.values import DatasetError
 
 SUFFIXES = frozenset({".bmp", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"})
@@ -51,7 +52,7 @@ def load_image(path: Path) -> Image.Image:
     A JPEG that lacks only its end marker is read. Raises PictureError for what is no picture, too small or cut off.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         raise PictureError(path, f"cannot be read: {error.strerror}") from error
     image = _decoded(data, path)
@@ -66,7 +67,7 @@ def picture_size(path: Path) -> tuple[int, int]:
     Raises PictureError as `load_image` does, but damage in the middle of a file goes unnoticed.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             image = _opened(file, path)
             size = image.size if _orientation(image) < 5 else image.size[::-1]
             complete = _has_its_end(file, image.format)

@@ -1,6 +1,9 @@
 """No archive writes outside its folder, fills the disk or ends in a traceback."""
 
+import gzip
 import io
+import os
+import random
 import stat
 import tarfile
 import zipfile
@@ -183,6 +186,53 @@ def test_an_archive_that_was_cut_off_is_refused(tmp_path: Path, kind: str):
     with pytest.raises(DatasetError, match="not a readable archive"):
         extract(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+LATE = [(f"set/{number}.txt", b"0 0.5 0.5 0.1 0.1\n") for number in range(40)]
+
+
+@pytest.mark.parametrize("kind", ["tar", "tar.gz"])
+@pytest.mark.parametrize("damage", ["name", "checksum", "zeros", "cut in a header"])
+def test_a_damaged_header_of_a_late_member_is_not_taken_for_the_end(tmp_path: Path, kind: str, damage: str):
+    data = bytearray(tar_of(tmp_path / "whole.tar", *LATE).read_bytes())
+    start = 30 * 1024
+    if damage == "zeros":
+        data[start : start + 512] = bytes(512)
+    elif damage == "cut in a header":
+        del data[start + 100 :]
+    else:
+        data[start + (2 if damage == "name" else 150)] ^= 1
+    path = tmp_path / f"a.{kind}"
+    path.write_bytes(gzip.compress(data) if kind == "tar.gz" else data)
+    for act in (lambda: list_archive(path), lambda: extract(path, tmp_path / "out")):
+        with pytest.raises(DatasetError, match=r"a\.tar.*: not a readable archive: damaged archive") as caught:
+            act()
+        assert "download it again" in caught.value.hint
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_archive_without_the_zeros_at_its_end_is_read(tmp_path: Path):
+    path = tar_of(tmp_path / "a.tar", *LATE)
+    path.write_bytes(path.read_bytes()[: len(LATE) * 1024])
+    assert extract(path, tmp_path / "out") == len(LATE)
+
+
+def test_a_flipped_byte_anywhere_in_a_compressed_archive_is_found(tmp_path: Path):
+    noise = random.Random(1)  # noqa: S311 - seeded test data
+    path = tar_of(tmp_path / "a.tar.gz", *((name, noise.randbytes(300)) for name, _ in LATE), mode="w:gz")
+    data = path.read_bytes()
+    for place in range(len(data) - 8, 20, -len(data) // 40):
+        broken = bytearray(data)
+        broken[place] ^= 0x10
+        path.write_bytes(broken)
+        with pytest.raises(DatasetError, match=r"not a readable archive|refused"):
+            extract(path, tmp_path / "out")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "a.tar")
+    with pytest.raises(DatasetError, match="is a pipe"):
+        list_archive(tmp_path / "a.tar")
 
 
 def test_a_missing_archive_is_named(tmp_path: Path):

@@ -1,6 +1,7 @@
 """Every kind of picture comes out as upright 8-bit RGB, and what is none is refused in words."""
 
 import io
+import os
 import struct
 from pathlib import Path
 
@@ -154,3 +155,10 @@ def test_a_picture_of_a_few_pixels_is_refused(tmp_path: Path):
 def test_a_missing_picture_is_refused(tmp_path: Path):
     with pytest.raises(PictureError, match="No such file"):
         load_image(tmp_path / "none.jpg")
+
+
+@pytest.mark.parametrize("check", [load_image, picture_size])
+def test_a_pipe_is_not_waited_for_but_refused(tmp_path: Path, check):
+    os.mkfifo(tmp_path / "a.jpg")
+    with pytest.raises(PictureError, match="is a pipe, socket or device"):
+        check(tmp_path / "a.jpg")
