@@ -1,5 +1,6 @@
 """Opening a data set: where things are looked for, what is left out with a note, what is refused."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -284,3 +285,21 @@ def test_an_absolute_place_that_is_missing_suggests_what_lies_beside(tmp_path: P
     with pytest.raises(DatasetError) as caught:
         open_dataset(tmp_path)
     assert "drop the first slash, write `train: mydata/images/train`" in caught.value.hint
+
+
+def test_a_pipe_among_the_pictures_is_left_out_with_a_note(make_set: MakeSet):
+    root = make_set()
+    os.mkfifo(root / "images/train/pipe.png")
+    dataset = open_dataset(root)
+    assert [sample.image.name for sample in dataset.train] == ["a.png", "b.png"]
+    assert [note.file for note in dataset.skipped] == [root / "images/train/pipe.png"]
+    assert "is a pipe" in dataset.skipped[0].text
+
+
+@pytest.mark.parametrize("place", ["labels/train/a.txt", "data.yaml", "train.txt"])
+def test_a_pipe_in_the_place_of_a_text_is_refused_and_not_waited_for(make_set: MakeSet, place: str):
+    root = make_set(yaml=YAML.replace("images/train", "train.txt") if place == "train.txt" else YAML)
+    (root / place).unlink(missing_ok=True)
+    os.mkfifo(root / place)
+    with pytest.raises(DatasetError, match="is a pipe"):
+        open_dataset(root / "data.yaml")
