@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from string import Template
 
@@ -71,8 +72,11 @@ def test_systemd_reads_the_units(tmp_path: Path) -> None:
     assert "gpucost-deadline" not in checked.stderr
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+SHELLCHECK = shutil.which("shellcheck") or shutil.which("shellcheck", path=str(Path(sys.executable).parent))
+
+
+@pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck")
 def test_shellcheck_has_nothing_to_say(tmp_path: Path) -> None:
     script = tmp_path / "user-data.sh"
     script.write_text(rendered(FUTURE))
-    subprocess.run(["shellcheck", str(script)], check=True)
+    subprocess.run([str(SHELLCHECK), str(script)], check=True)
