@@ -1,4 +1,4 @@
-"""The use cases, each read as a paragraph: estimate, train, resume, stop, status, logs, report. Renders nothing."""
+"""The use cases that need a cloud, each read as a paragraph: train, resume, stop, logs. Renders nothing."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from launcher.planning import first_plan, next_plan, no_plan, selection, workloa
 from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.recovery import epochs_done
 from launcher.report import Happened, Note
-from launcher.results import collect
+from launcher.results import collect, results_folder
 from launcher.run import Run, State, advance, opened
+from launcher.services import Services
 from launcher.ssh import SshError
 from launcher.units import show_usd
 from pricing.planner import NoOfferFits, Plan
@@ -153,14 +154,19 @@ def go_on(run_id: str, context: Context, *, cloud: wiring.Cloud | None = None) -
     interrupts = Interrupts()
     with journal.writing(), interrupts.installed():
         run = replay(journal.events(), str(journal.path))
-        with nullcontext(cloud) if cloud is not None else _connected(run, context) as connected:
-            services = connected.services(
-                run, context.home, clock=context.clock, report=context.report, interrupts=interrupts
-            )
-            try:
-                return drive(run, journal, services)
-            finally:
-                services.hang_up()
+        given = nullcontext(cloud) if cloud is not None else _connected(run, context)
+        with given as connected, _serving(run, connected, context, interrupts) as services:
+            return drive(run, journal, services)
+
+
+@contextmanager
+def _serving(run: Run, cloud: wiring.Cloud, context: Context, interrupts: Interrupts) -> Iterator[Services]:
+    """What the steps of a run need; its connection is dropped when the block ends."""
+    services = cloud.services(run, context.home, clock=context.clock, report=context.report, interrupts=interrupts)
+    try:
+        yield services
+    finally:
+        services.hang_up()
 
 
 @contextmanager
@@ -197,7 +203,7 @@ def _collect_again(run: Run, context: Context) -> Run:
     """Copy the results of a run that is done. Raises BadInput where they were copied at its end, StorageError."""
     if run.collected:
         raise BadInput(f"run {run.run_id} is done", hint=f"its results are in {run.opened.results_dir}")
-    tasks = tuple(task.name for task in parse(run.opened.job, {}, run.run_id).trainings())
+    tasks = parse(run.opened.job, {}, run.run_id).task_names
     with _connected(run, context) as cloud:
         try:
             collect(run, tasks, cloud.store)
@@ -225,7 +231,7 @@ def _reopen(
         chosen = next_plan(planned, job, cloud.catalog(job), now)
     except NoOfferFits as error:
         raise no_plan(error) from error
-    done = epochs_done(planned, tuple(task.name for task in job.trainings()))
+    done = epochs_done(planned, job.task_names)
     context.report(Note(f"going on after epoch {done} on {chosen.offer.key}, about {show_usd(chosen.estimate.usd)}"))
     return replace(limits, selection=chosen)
 
@@ -268,26 +274,21 @@ def _await_writer(run_id: str, journal: Journal, context: Context) -> None:
 def log_text(run_id: str, task: str | None, context: Context) -> str:
     """The end of a training's log: from the machine while it lives, else from the results. Raises BadInput."""
     run = load_run(run_id, context)
-    names = [training.name for training in parse(run.opened.job, {}, run_id).trainings()]
+    names = parse(run.opened.job, {}, run_id).task_names
     if task is not None and task not in names:
         raise BadInput(f"run {run_id} has no training {task!r}", hint=f"it has {', '.join(names)}")
     name = task or names[0]
     if run.lease is not None and run.lease.address is not None:
         return _live_log(run, name, context)
-    kept = Path(run.opened.results_dir) / (name if len(names) > 1 else "") / "train.log"
+    kept = results_folder(run, name, names) / "train.log"
     if not kept.exists():
         raise BadInput(f"run {run_id} has no log yet", hint=f"results will be in {run.opened.results_dir}")
     return kept.read_text(encoding="utf-8", errors="replace")
 
 
 def _live_log(run: Run, task: str, context: Context) -> str:
-    with _connected(run, context) as cloud:
-        services = cloud.services(
-            run, context.home, clock=context.clock, report=context.report, interrupts=Interrupts()
-        )
+    with _connected(run, context) as cloud, _serving(run, cloud, context, Interrupts()) as services:
         try:
             return services.machine(run).log_tail(task)
         except SshError as error:
             raise BadInput(f"the machine does not answer: {error}", hint="try again in a moment") from error
-        finally:
-            services.hang_up()

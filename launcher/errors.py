@@ -50,12 +50,6 @@ class ProviderError(GpucostError):
     exit_code = ExitCode.REFUSED
 
 
-class TrainingFailed(GpucostError):
-    """The trainer ended with an error of its own, named in the message."""
-
-    exit_code = ExitCode.TRAINING_FAILED
-
-
 class StopUnconfirmed(GpucostError):
     """The provider does not confirm that the machine is gone: it may still be billed. The loudest error there is."""
 

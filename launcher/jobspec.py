@@ -183,6 +183,11 @@ class JobSpec(_Strict):
         """The data lies on this machine."""
         return not self.data.startswith("s3://")
 
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """Names of the trainings, in order."""
+        return tuple(task.name for task in self.trainings())
+
     def trainings(self) -> tuple[TaskOverride, ...]:
         """One entry per training with every field filled in."""
         tasks = self.tasks or (TaskOverride(name=self.name),)

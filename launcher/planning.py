@@ -88,7 +88,7 @@ def next_plan(run: Run, job: JobSpec, catalog: Catalog, now: datetime) -> Select
     """The best machine for what a run has left to do, with what it may still spend. Raises NoOfferFits."""
     opened = run.opened.workload
     data = DataFacts(opened.train_images, opened.val_images, opened.data_bytes)
-    done = epochs_done(run, tuple(task.name for task in job.trainings()))
+    done = epochs_done(run, job.task_names)
     hours = None if run.ends_by is None else max((run.ends_by - now) / timedelta(hours=1), 1e-6)
     budget = None if run.budget_usd is None else run.budget_usd - run.spent_usd
     if budget is not None and budget <= 0:

@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from launcher.events import Outcome
+from launcher.jobspec import parse
 from launcher.recovery import epochs_done
 from launcher.run import Run, State
 from launcher.units import show_duration, show_usd
@@ -187,7 +188,7 @@ def show_status(run: Run, status: AgentStatus | None, *, now: datetime, usd: Dec
     if status is not None and run.state is not State.SETTLED:
         age = max(0.0, now.timestamp() - status.at)
         lines.append(f"agent    {show_agent(status)} ({show_duration(age)} ago)")
-    tasks = tuple(str(task["name"]) for task in run.opened.job.get("tasks") or ()) or (run.opened.name,)
+    tasks = parse(run.opened.job, {}, run.run_id).task_names
     lines.append(f"saved    {epochs_done(run, tasks)} epochs, in {run.opened.storage_url}/{run.run_id}")
     cap = f" of {show_usd(run.budget_usd)}" if run.budget_usd is not None else ""
     lines.append(f"spent    {show_usd(usd)}{cap}")

@@ -38,6 +38,11 @@ def artifact_list(run: Run, task: str, store: ObjectStore) -> ArtifactList | Non
         raise ResultsDamaged(str(error), hint="the files themselves may still be in the storage") from error
 
 
+def results_folder(run: Run, task: str, tasks: tuple[str, ...]) -> Path:
+    """Where a task's results go: the run's own folder, or one inside it where there are several tasks."""
+    return Path(run.opened.results_dir) / (task if len(tasks) > 1 else "")
+
+
 def collect(run: Run, tasks: tuple[str, ...], store: ObjectStore) -> Collected:
     """Copy each task's final files to `results_dir` (`results_dir/TASK` where there are several).
 
@@ -50,7 +55,7 @@ def collect(run: Run, tasks: tuple[str, ...], store: ObjectStore) -> Collected:
         if listed is None:
             missing.append(task)
             continue
-        folder = Path(run.opened.results_dir) / (task if len(tasks) > 1 else "")
+        folder = results_folder(run, task, tasks)
         for artifact in listed.files:
             copied += _fetch(run, task, artifact.name, artifact.sha256, folder, store)
     return Collected(copied, tuple(missing))

@@ -6,7 +6,6 @@ Commands are imported when they are asked for, so that `gpucost --help` stays qu
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import signal
 import sys
@@ -16,8 +15,6 @@ import click
 
 from launcher import __version__
 from launcher.errors import ExitCode, GpucostError
-
-JSON_SCHEMA = 1
 
 COMMANDS = {
     "init": ("launcher.cli.jobs", "Write a commented job file to start from."),
@@ -97,6 +94,7 @@ def complain(error: GpucostError) -> int:
     if loud:
         click.secho(bar, err=True, fg="red", bold=True)
     if "--json" in sys.argv:
-        said = {"message": str(error), "hint": error.hint, "exit_code": int(error.exit_code)}
-        click.echo(json.dumps({"schema": JSON_SCHEMA, "kind": "error", **said}, indent=2))
+        from launcher.cli.common import print_json
+
+        print_json("error", {"message": str(error), "hint": error.hint, "exit_code": int(error.exit_code)})
     return int(error.exit_code)

@@ -14,10 +14,11 @@ from typing import TypeVar
 
 import click
 
-from launcher.cli import JSON_SCHEMA
 from launcher.clock import SystemClock
 from launcher.context import Context
 from launcher.home import Home, find_home
+
+JSON_SCHEMA = 1
 
 Command = TypeVar("Command", bound=Callable[..., object])
 

@@ -198,8 +198,7 @@ def _decide(run: Run, services: Services) -> Event:
 
 
 def _settle(run: Run, services: Services, outcome: Outcome, message: str) -> Settled:
-    job = parse(run.opened.job, {}, run.run_id)
-    tasks = tuple(task.name for task in job.trainings())
+    tasks = parse(run.opened.job, {}, run.run_id).task_names
     collected = True
     if run.attempt and not isinstance(run.cause, CapacityRefused):
         try:

@@ -18,8 +18,6 @@ from remote.yolov9.blocks import Prediction
 from remote.yolov9.boxes import Detections, Grid, NmsLimits, decode, make_grid, nms
 from remote.yolov9.variants import STRIDES, VARIANTS, Layer, Variant, absolute, needed
 
-LARGEST_STRIDE = STRIDES[-1]
-
 
 class Outputs(NamedTuple):
     """Predictions of the main head and, in training, of the auxiliary head."""
