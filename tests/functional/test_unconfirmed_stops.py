@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from launcher_world import Cut, CutJournal, World
+from run_cases import launch
 
 from launcher.errors import ExitCode, GpucostError, StopUnconfirmed
 from launcher.events import Outcome
+from launcher.interrupts import Interrupts
 from launcher.journal import Journal
 from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.run import State
+from launcher.steps.stop import _settled_view
 from launcher.storage.interface import StorageError
 
 
@@ -226,3 +232,26 @@ def test_a_journal_that_cannot_be_written_is_loud_where_a_machine_may_be_billed(
     world.journal_class = CutJournal
     assert world.drive(run_id).outcome is Outcome.DONE
     world.check(run_id)
+
+
+def test_a_launch_without_an_answer_is_waited_for_from_the_stop_and_not_from_the_request(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    services = world.services(world.run(run_id), Interrupts())
+    entered = services.clock.now()
+    long_ago = replace(launch().lease, instance_id=None, requested_at=entered - timedelta(days=1))
+    assert not _settled_view(long_ago, services, [], entered)
+    services.clock.sleep(services.facts.visible_after_seconds + 1)
+    assert _settled_view(long_ago, services, [], entered)
+    assert _settled_view(replace(long_ago, instance_id="i-1"), services, [], services.clock.now())
+
+
+def test_a_run_whose_results_cannot_be_copied_says_so_in_its_last_record(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    results = Path(world.run(run_id).opened.results_dir)
+    results.parent.mkdir(parents=True, exist_ok=True)
+    results.write_text("in the way")
+    run = world.drive(run_id)
+    assert (run.outcome, run.collected) == (Outcome.DONE, False)
+    assert world.run(run_id).collected is False
