@@ -11,6 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
+from pricing.cost import CostLine, PriceChange
 from pricing.ledger import LedgerEntry
 from pricing.offers import Offer
 from pricing.workload import Workload
@@ -76,6 +77,12 @@ class Lease:
     address: str | None = None
     host_key: str | None = None
     running_since: datetime | None = None
+    cloud_stop_asked: bool = False
+    """The cloud was asked to hold a stop, whatever it answered."""
+    cloud_stop_at: datetime | None = None
+    """When the cloud itself ends the machine; None: no such stop is armed."""
+    prices: tuple[PriceChange, ...] = ()
+    """Changes of the machine's price after the launch, by time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +104,8 @@ class Refusal:
     offer_key: str
     at: datetime
     reason: str
+    quota: bool = False
+    """The account's quota is used up: the whole family, in this region and market, is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +133,24 @@ class RunOpened(Event):
     """Where the data already is; none: a local folder that is packed and put there first."""
     results_dir: str
     selection: Selection
+    storage_region: str | None = None
+    """Where the bucket is: transfers between regions are billed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed(Event):
+    """From here on this launcher drives the run; every other one steps back when it meets this record."""
+
+    launcher: str
+    """Host and process, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsChanged(Event):
+    """The user gave an unfinished run another budget or deadline: they hold from the next machine on."""
+
+    budget_usd: Decimal | None
+    ends_by: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +169,21 @@ class InstanceCreated(Event):
     """The provider answered with an id."""
 
     instance_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudStopArmed(Event):
+    """The cloud holds a stop for this machine, or does not: `until` is None, and `message` says why."""
+
+    until: datetime | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceChanged(Event):
+    """The provider charges another price for the machine from now on."""
+
+    change: PriceChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +218,10 @@ class TrainingExited(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactsSynced(Event):
-    """Best weights and results are in the results folder."""
+    """Best weights and results are in the storage."""
 
     files: int
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,11 +229,19 @@ class CapacityRefused(Event):
     """The provider has no such machine for us now: capacity or quota."""
 
     message: str
+    quota: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preempted(Event):
     """The provider takes the machine away, or has taken it."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandoned(Event):
+    """This machine is of no use and is given up; another one of the same kind may do."""
 
     message: str
 
@@ -237,6 +288,8 @@ class Settled(Event):
     """The trainer's own code, or minus its signal, where training failed."""
     collected: bool = True
     """The results were copied to the user's folder, as far as there are any."""
+    storage: tuple[CostLine, ...] = ()
+    """What the objects of the run cost beside its machines: requests, and 30 days of what is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,12 @@ EVENT_TYPES: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
         events.RunOpened,
+        events.Claimed,
+        events.LimitsChanged,
         events.LaunchRequested,
         events.InstanceCreated,
+        events.CloudStopArmed,
+        events.PriceChanged,
         events.InstanceReady,
         events.DataStaged,
         events.CheckpointSynced,
@@ -41,6 +45,7 @@ EVENT_TYPES: dict[str, type[Event]] = {
         events.ArtifactsSynced,
         events.CapacityRefused,
         events.Preempted,
+        events.Abandoned,
         events.StepFailed,
         events.Cancelled,
         events.LeaseClosed,

@@ -14,10 +14,13 @@ from enum import StrEnum
 from typing import Any
 
 from launcher.events import (
+    Abandoned,
     ArtifactsSynced,
     Cancelled,
     CapacityRefused,
     CheckpointSynced,
+    Claimed,
+    CloudStopArmed,
     DataStaged,
     DeadlineBasis,
     Event,
@@ -26,8 +29,10 @@ from launcher.events import (
     LaunchRequested,
     Lease,
     LeaseClosed,
+    LimitsChanged,
     Outcome,
     Preempted,
+    PriceChanged,
     Refusal,
     Reopened,
     Replanned,
@@ -38,6 +43,7 @@ from launcher.events import (
     SyncedCheckpoint,
     TrainingExited,
 )
+from pricing.cost import CostLine, total
 from pricing.ledger import LedgerEntry
 
 
@@ -53,32 +59,39 @@ class State(StrEnum):
     SETTLED = "settled"
 
 
-STOPS_A_LEASE: tuple[type[Event], ...] = (CapacityRefused, Preempted, StepFailed, Cancelled)
+STOPS_A_LEASE: tuple[type[Event], ...] = (CapacityRefused, Preempted, Abandoned, StepFailed, Cancelled)
+_UNSETTLED = tuple(state for state in State if state is not State.SETTLED)
 
-TRANSITIONS: dict[tuple[State, type[Event]], State] = {
-    (State.PLANNED, LaunchRequested): State.PROVISIONING,
-    (State.PLANNED, Cancelled): State.STOPPING,
-    (State.PLANNED, StepFailed): State.STOPPING,
-    (State.PROVISIONING, InstanceCreated): State.PROVISIONING,
-    (State.PROVISIONING, InstanceReady): State.STAGING,
-    (State.STAGING, DataStaged): State.TRAINING,
-    (State.STAGING, CheckpointSynced): State.STAGING,
-    (State.STAGING, TrainingExited): State.SYNCING,
-    (State.TRAINING, CheckpointSynced): State.TRAINING,
-    (State.TRAINING, TrainingExited): State.SYNCING,
-    (State.SYNCING, CheckpointSynced): State.SYNCING,
-    (State.SYNCING, ArtifactsSynced): State.STOPPING,
-    (State.STOPPING, InstanceCreated): State.STOPPING,
-    (State.STOPPING, CheckpointSynced): State.STOPPING,
-    (State.STOPPING, LeaseClosed): State.STOPPING,
-    (State.STOPPING, Replanned): State.PLANNED,
-    (State.STOPPING, Settled): State.SETTLED,
-    (State.SETTLED, Reopened): State.PLANNED,
-} | {
-    (state, event): State.STOPPING
-    for state in (State.PROVISIONING, State.STAGING, State.TRAINING, State.SYNCING)
-    for event in STOPS_A_LEASE
-}
+TRANSITIONS: dict[tuple[State, type[Event]], State] = (
+    {
+        (State.PLANNED, LaunchRequested): State.PROVISIONING,
+        (State.PLANNED, Cancelled): State.STOPPING,
+        (State.PLANNED, StepFailed): State.STOPPING,
+        (State.PROVISIONING, InstanceCreated): State.PROVISIONING,
+        (State.PROVISIONING, CloudStopArmed): State.PROVISIONING,
+        (State.PROVISIONING, InstanceReady): State.STAGING,
+        (State.STAGING, DataStaged): State.TRAINING,
+        (State.STAGING, CheckpointSynced): State.STAGING,
+        (State.STAGING, TrainingExited): State.SYNCING,
+        (State.TRAINING, CheckpointSynced): State.TRAINING,
+        (State.TRAINING, TrainingExited): State.SYNCING,
+        (State.SYNCING, CheckpointSynced): State.SYNCING,
+        (State.SYNCING, ArtifactsSynced): State.STOPPING,
+        (State.STOPPING, InstanceCreated): State.STOPPING,
+        (State.STOPPING, CheckpointSynced): State.STOPPING,
+        (State.STOPPING, LeaseClosed): State.STOPPING,
+        (State.STOPPING, Replanned): State.PLANNED,
+        (State.STOPPING, Settled): State.SETTLED,
+        (State.SETTLED, Reopened): State.PLANNED,
+    }
+    | {
+        (state, event): State.STOPPING
+        for state in (State.PROVISIONING, State.STAGING, State.TRAINING, State.SYNCING)
+        for event in STOPS_A_LEASE
+    }
+    | {(state, PriceChanged): state for state in (State.STAGING, State.TRAINING, State.SYNCING)}
+    | {(state, event): state for state in _UNSETTLED for event in (Claimed, LimitsChanged)}
+)
 
 
 class IllegalTransition(Exception):
@@ -113,6 +126,9 @@ class Run:
     entries: tuple[LedgerEntry, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     artifacts: int = 0
+    artifact_bytes: int = 0
+    storage: tuple[CostLine, ...] = ()
+    """What the objects of a settled run cost beside its machines."""
     outcome: Outcome | None = None
     message: str = ""
     exit_code: int | None = None
@@ -127,8 +143,8 @@ class Run:
 
     @property
     def spent_usd(self) -> Decimal:
-        """What the closed leases cost."""
-        return sum((entry.usd for entry in self.entries), Decimal(0))
+        """What the closed leases cost, and after the end the objects too."""
+        return sum((entry.usd for entry in self.entries), Decimal(0)) + total(self.storage)
 
 
 def opened(event: RunOpened) -> Run:
@@ -180,10 +196,16 @@ def _apply(run: Run, event: Event) -> Run:  # noqa: C901 - one flat case for eac
             return replace(run, checkpoints=(*others, checkpoint))
         case TrainingExited():
             return replace(run, cause=event, exit_code=event.exit_code)
-        case ArtifactsSynced(files=files):
-            return replace(run, artifacts=files)
-        case CapacityRefused(message=message):
-            return _refused(run, event.at, message)
+        case ArtifactsSynced(files=files, bytes=size):
+            return replace(run, artifacts=files, artifact_bytes=size)
+        case CloudStopArmed(until=until):
+            return _with_lease(run, cloud_stop_at=until, cloud_stop_asked=True)
+        case PriceChanged(change=change):
+            return _with_lease(run, prices=(*_lease(run).prices, change))
+        case LimitsChanged(budget_usd=budget_usd, ends_by=ends_by):
+            return replace(run, budget_usd=budget_usd, ends_by=ends_by)
+        case CapacityRefused(message=message, quota=quota):
+            return _refused(run, event.at, message, quota=quota)
         case Preempted(message=message):
             return replace(_refused(run, event.at, message), preemptions=run.preemptions + 1)
         case LeaseClosed(entry=entry):
@@ -201,6 +223,7 @@ def _apply(run: Run, event: Event) -> Run:  # noqa: C901 - one flat case for eac
                 message="",
                 exit_code=None,
                 settled_at=None,
+                storage=(),
             )
         case Settled():
             return replace(
@@ -210,17 +233,22 @@ def _apply(run: Run, event: Event) -> Run:  # noqa: C901 - one flat case for eac
                 exit_code=event.exit_code,
                 settled_at=event.at,
                 collected=event.collected,
+                storage=event.storage,
             )
         case _:
             return run
 
 
-def _with_lease(run: Run, **changes: Any) -> Run:  # noqa: ANN401 - fields of Lease, checked by its constructor
+def _lease(run: Run) -> Lease:
     if run.lease is None:
         raise IllegalTransition("there is no open lease")
-    return replace(run, lease=replace(run.lease, **changes))
+    return run.lease
 
 
-def _refused(run: Run, at: datetime, reason: str) -> Run:
-    refusal = Refusal(run.selection.offer.key, at, reason)
+def _with_lease(run: Run, **changes: Any) -> Run:  # noqa: ANN401 - fields of Lease, checked by its constructor
+    return replace(run, lease=replace(_lease(run), **changes))
+
+
+def _refused(run: Run, at: datetime, reason: str, *, quota: bool = False) -> Run:
+    refusal = Refusal(run.selection.offer.key, at, reason, quota)
     return replace(run, refusals=(*run.refusals, refusal))

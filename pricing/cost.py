@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
 from pricing.offers import CapacityType, Offer
@@ -49,6 +50,14 @@ class Rate:
     source: str
     observed_at: str
     verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChange:
+    """The price of a running machine from a moment on."""
+
+    since: datetime
+    usd_per_hour: Decimal
 
 
 DISK = "disk"

@@ -48,6 +48,7 @@ class Reason(str, Enum):
     CANCELLED = "cancelled"
     PREEMPTED = "preempted"
     DEADLINE = "deadline"
+    BUDGET = "budget"
     STALLED = "stalled"
 
 
@@ -84,6 +85,33 @@ class DataSpec:
     size: int | None = None
     files: int | None = None
     """How many pictures must be there before training starts."""
+
+
+@dataclass(frozen=True)
+class PricePoint:
+    """From `since` on, the machine with everything that is billed by its time costs this much."""
+
+    since: float
+    """Unix seconds."""
+    usd_per_hour: float
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What would have to be paid if the machine ended at a time, as the launcher's sum put into numbers.
+
+    owed(t) = fixed_usd + the integral of the prices from the first point to t + stop_seconds. Training stops before
+    owed passes `cap_usd`.
+    """
+
+    cap_usd: float
+    fixed_usd: float
+    """Owed whatever happens now: closed leases, transfers, the last upload, objects that are kept."""
+    points: list[PricePoint]
+    """By time; never empty. A price holds until the next point."""
+    stop_seconds: float
+    """From a stop to the end of billing, at worst."""
+    schema: int = SCHEMA
 
 
 @dataclass(frozen=True)
@@ -128,6 +156,10 @@ class AgentJob:
     """How many GPUs `nvidia-smi -L` must list before anything is staged; 0: none are looked for."""
     disk_gib: float = 0.0
     """How big the disk under the lease folder must be, as it was ordered; 0: not checked."""
+    budget: Budget | None = None
+    """The cap of the run as a function of time; none: there is no cap."""
+    post_seconds: float = 60.0
+    """Between two copies of the status to the storage, and two looks there for a command."""
     schema: int = SCHEMA
 
 
@@ -162,6 +194,10 @@ class TaskProgress:
     map50_95: float | None = None
     best_map50_95: float | None = None
     peak_memory_gib: float | None = None
+    resumed_step: int | None = None
+    """Step of the checkpoint that this attempt began with; none: it began with the first step."""
+    checkpoint_seconds: float | None = None
+    """Between two checkpoints, as the trainer chose it from the hazard and its own measured saving time."""
     at: float = 0.0
     schema: int = SCHEMA
 
@@ -272,6 +308,8 @@ class LeasePaths:
         self.job = root / "job.json"
         self.status = root / "status.json"
         self.command = root / "command.json"
+        self.budget = root / "budget.json"
+        """A newer `Budget` than the one in the job: the launcher writes it when a price changes."""
         self.launcher_beat = root / "launcher.beat"
         """Touched by a launcher that watches; its age says whether one does."""
         self.credentials = root / "credentials"
@@ -334,3 +372,25 @@ class StoredRun:
     def outcome(self, lease_id: str) -> str:
         """The last status of one lease's agent."""
         return f"{self.prefix}/leases/{lease_id}/outcome.json"
+
+    def posted_status(self, lease_id: str) -> str:
+        """A copy of the agent's status, renewed about once a minute: for those who cannot reach the machine."""
+        return f"{self.prefix}/leases/{lease_id}/status.json"
+
+    def posted_command(self, lease_id: str) -> str:
+        """A `StopCommand` for the agent from somebody who cannot reach the machine."""
+        return f"{self.prefix}/leases/{lease_id}/command.json"
+
+    @property
+    def journal(self) -> str:
+        """Folder of the journal's copy: one create-only object for each record, numbered from 1."""
+        return f"{self.prefix}/journal/"
+
+    def record(self, number: int) -> str:
+        """One record of the journal."""
+        return f"{self.journal}{number:06d}.json"
+
+    @property
+    def launcher_beat(self) -> str:
+        """Which launcher drives the run, renewed about once a minute while it does."""
+        return f"{self.prefix}/launcher.json"

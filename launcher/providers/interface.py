@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Protocol
 
@@ -58,6 +59,8 @@ class LaunchRequest:
     offer: Offer
     disk_gib: int
     user_data: str
+    deadline: datetime
+    """When the machine must be off. A cloud that takes such a time in its create call is given it."""
     ssh_public_key: str
     tags: Mapping[str, str]
 
@@ -84,6 +87,10 @@ class InstanceStatus:
 
 class CapacityError(Exception):
     """No such machine for us now, here: no capacity, or the quota is used up. Another offer may do."""
+
+
+class QuotaError(CapacityError):
+    """A quota of the account: the same family of machines, in this region and market, will not do either."""
 
 
 class RefusedError(Exception):
@@ -114,4 +121,28 @@ class ComputeProvider(Protocol):
         """Ask for the end; returns at once."""
 
     def clean_up(self, run_id: str, region: str) -> None:
-        """Delete what was made beside the machines: key pair, security group. What is still in use is left."""
+        """Delete what was made beside the machines: key pairs, security group. What is still in use is left."""
+
+
+class CloudTimer(Protocol):
+    """The stop that the cloud itself holds: it ends a machine at a time, whatever became of everybody else.
+
+    Both methods may raise RefusedError (not permitted: the run goes on without this stop) and UnreachableError.
+    """
+
+    @property
+    def name(self) -> str:
+        """What holds the stop, in the cloud's words."""
+
+    def arm(self, ref: InstanceRef, lease_id: str, deadline: datetime) -> datetime:
+        """End the machine at `deadline`; when it will happen at the latest. Twice for one lease is once."""
+
+    def disarm(self, lease_id: str, region: str) -> None:
+        """The machine is gone: take the stop back. What is not there any more is no error."""
+
+
+class PriceFeed(Protocol):
+    """What a machine costs now, where that changes while it runs."""
+
+    def usd_per_hour(self, offer: Offer) -> Decimal | None:
+        """The price in force; None where it cannot change or nobody knows. Raises RefusedError, UnreachableError."""

@@ -69,6 +69,7 @@ def _request(run: Run, lease: Lease, services: Services) -> LaunchRequest:
         offer=lease.selection.offer,
         disk_gib=lease.disk_gib,
         user_data=user_data(lease.deadline),
+        deadline=lease.deadline,
         ssh_public_key=make_key_pair(services.folder.private_key),
         tags={"gpucost-name": run.opened.name, "gpucost-deadline": lease.deadline.isoformat(timespec="seconds")},
     )

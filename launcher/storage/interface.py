@@ -1,4 +1,4 @@
-"""The object-storage port of the launcher: four calls, no vendor types."""
+"""The object-storage port of the launcher: five calls, no vendor types."""
 
 from __future__ import annotations
 
@@ -40,3 +40,9 @@ class ObjectStore(Protocol):
 
     def upload(self, source: Path, key: str) -> None:
         """A file to an object."""
+
+    def create(self, key: str, content: bytes) -> bool:
+        """A small object where there is none yet; False, and nothing is changed, where there is one.
+
+        Of several callers at one time, exactly one gets True.
+        """

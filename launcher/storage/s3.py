@@ -14,6 +14,7 @@ from launcher.providers.aws.errors import code_of
 from launcher.providers.interface import RefusedError
 from launcher.storage.interface import StorageError, StoredObject
 
+_CREATE_TRIES = 3
 _NOT_FOUND = frozenset({"404", "NoSuchKey", "NotFound"})
 
 
@@ -77,6 +78,23 @@ class S3Store:
             self._client.upload_file(str(source), self._bucket, self._key(key))
         except (ClientError, BotoCoreError, S3UploadFailedError) as error:
             raise self._explain(error) from error
+
+    def create(self, key: str, content: bytes) -> bool:
+        """See the port. S3 answers 412 where there is an object, 409 while another create of it is under way."""
+        for _ in range(_CREATE_TRIES):
+            try:
+                self._client.put_object(Bucket=self._bucket, Key=self._key(key), Body=content, IfNoneMatch="*")
+            except ClientError as error:
+                code = code_of(error)
+                if code in {"PreconditionFailed", "412"}:
+                    return False
+                if code not in {"ConditionalRequestConflict", "409"}:
+                    raise self._explain(error) from error
+            except BotoCoreError as error:
+                raise self._explain(error) from error
+            else:
+                return True
+        return False
 
     def _key(self, key: str) -> str:
         return f"{self._prefix}/{key}" if self._prefix else key

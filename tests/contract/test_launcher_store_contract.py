@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,22 @@ def test_an_upload_replaces_the_object(store, put):
     put("a", b"new")
     assert store.get("a") == b"new"
     assert store.list("") == [StoredObject("a", 3)]
+
+
+def test_an_object_is_created_once_and_then_left_alone(store, put):
+    assert store.create("lease/000001.json", b"mine")
+    assert not store.create("lease/000001.json", b"yours")
+    assert store.get("lease/000001.json") == b"mine"
+    put("there", b"uploaded")
+    assert not store.create("there", b"created")
+    assert store.get("there") == b"uploaded"
+
+
+def test_of_many_creators_at_one_time_one_wins(store):
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda number: store.create("fence", f"{number}".encode()), range(8)))
+    assert sum(made) == 1
+    assert store.get("fence") == f"{made.index(True)}".encode()
 
 
 def test_an_empty_file_is_an_object_too(store, put):
@@ -133,6 +150,7 @@ def test_keys_that_do_not_open_the_bucket_are_said_so_at_every_call(embedded_clo
         lambda: store.get("a"),
         lambda: store.upload(source, "a"),
         lambda: store.download("a", tmp_path / "got"),
+        lambda: store.create("a", b"x"),
     )
     for call in calls:
         with pytest.raises(StorageError, match=f"s3://{embedded_cloud.info.bucket}/x") as error:

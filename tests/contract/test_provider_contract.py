@@ -64,6 +64,7 @@ class Rig:
             offer=offer,
             disk_gib=100,
             user_data=user_data(self.now() + timedelta(seconds=lives)),
+            deadline=self.now() + timedelta(seconds=lives),
             ssh_public_key=make_key_pair(self.folder / "key"),
             tags={"gpucost-name": "contract"},
         )

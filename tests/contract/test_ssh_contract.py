@@ -78,6 +78,7 @@ def fake_rig(folder: Path) -> Rig:
         offer=SPOT_EAST,
         disk_gib=1,
         user_data="",
+        deadline=clock.now(),
         ssh_public_key="",
         tags={},
     )

@@ -273,6 +273,7 @@ class World:
             offer=run.lease.selection.offer,
             disk_gib=run.lease.disk_gib,
             user_data=user_data(run.lease.deadline),
+            deadline=run.lease.deadline,
             ssh_public_key=make_key_pair(self.home.run(run.run_id).private_key),
             tags={},
         )

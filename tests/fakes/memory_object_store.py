@@ -51,6 +51,13 @@ class FakeStore:
         self.objects[key] = source.read_bytes()
         self.after_call("store.upload")
 
+    def create(self, key: str, content: bytes) -> bool:
+        self._called("create", key)
+        mine = bytes(bytearray(content))  # an object of its own, whatever the caller's is
+        made = self.objects.setdefault(key, mine) is mine
+        self.after_call("store.create")
+        return made
+
     def _called(self, call: str, key: str) -> None:
         self.calls.append((call, key))
         if self.down:

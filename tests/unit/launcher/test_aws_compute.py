@@ -32,6 +32,7 @@ REQUEST = LaunchRequest(
     offer=OFFER,
     disk_gib=100,
     user_data="#!/bin/sh\n",
+    deadline=datetime(2026, 12, 1, 2, 30, tzinfo=UTC),
     ssh_public_key="ssh-ed25519 AAAA gpucost",
     tags={"gpucost-name": "job", "gpucost-deadline": "2026-12-01T10:00:00+00:00"},
 )
