@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from launcher.sandbox import processes, runner, state
+from launcher.sandbox.guest import Guest
 from launcher.sandbox.objectstore import ObjectStore
 from launcher.sandbox.state import SandboxInfo, SandboxPaths, SandboxSettings, SandboxStatus
 
@@ -26,14 +27,17 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 0.1
 
 
-def serve(home: Path, announce: int) -> None:
-    """Run the sandbox of `home` until it ends; one line goes to the descriptor `announce` when it is ready."""
+def serve(home: Path, announce: int, kind: type[Daemon] | None = None) -> None:
+    """Run the sandbox of `home` until it ends; one line goes to the descriptor `announce` when it is ready.
+
+    `kind` is for a sandbox on other ground than loopback.
+    """
     paths = SandboxPaths(home)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     processes.become_subreaper()
-    daemon = Daemon(paths, stop)
+    daemon = (kind or Daemon)(paths, stop)
     try:
         daemon.start()
         os.write(announce, b"ready\n")
@@ -46,6 +50,11 @@ def serve(home: Path, announce: int) -> None:
 class Daemon:
     """One life of a sandbox."""
 
+    host = "127.0.0.1"
+    """Where the object store answers: an address that the instances reach."""
+    guest: type[Guest] = Guest
+    """What an instance is made of."""
+
     def __init__(self, paths: SandboxPaths, stop: threading.Event) -> None:
         self._paths = paths
         self._stop = stop
@@ -56,7 +65,7 @@ class Daemon:
         self._access_key = "AKIA" + secrets.token_hex(8).upper()
         self._secret_key = secrets.token_urlsafe(30)
         self._token = secrets.token_urlsafe(30)
-        self._store = ObjectStore(paths.store, paths.kept, self._access_key, self._secret_key, paths.mark)
+        self._store = ObjectStore(paths.store, paths.kept, self._access_key, self._secret_key, paths.mark, self.host)
 
     def start(self) -> None:
         """Bring everything up and write down how to reach it."""
@@ -94,6 +103,7 @@ class Daemon:
             runner=self._runner,
             settings=self._settings,
             mint=self._store.credentials,
+            guest=self.guest,
         )
         self._hypervisor = Hypervisor(site, self._records)
         self._records.install(self._hypervisor)

@@ -63,6 +63,8 @@ class Site:
     runner: Runner
     settings: SandboxSettings
     mint: Callable[[str], RoleCredentials]
+    guest: Callable[[Path, str, Runner], Guest] = Guest
+    """What an instance is made of, from its folder, its mark and its user."""
 
 
 class Hypervisor:
@@ -76,9 +78,8 @@ class Hypervisor:
 
     def launched(self, launch: Launch) -> None:
         """Make and boot a new instance."""
-        guest = Guest(
-            self._site.folder / launch.instance_id, f"{self._site.mark}/{launch.instance_id}", self._site.runner
-        )
+        site, name = self._site, launch.instance_id
+        guest = site.guest(site.folder / name, f"{site.mark}/{name}", site.runner)
         guest.create(launch.user_data)
         self._slots[launch.instance_id] = Slot(launch, guest, Phase.OFF, time.monotonic())
         self._boot(launch.instance_id)

@@ -145,11 +145,11 @@ class Metadata:
 
 
 class MetadataServer:
-    """Serves one `Metadata` on a loopback address until it is closed."""
+    """Serves one `Metadata` on an address until it is closed; on a free port unless one is named."""
 
-    def __init__(self, address: str, metadata: Metadata) -> None:
+    def __init__(self, address: str, metadata: Metadata, port: int = 0) -> None:
         handler = type("Handler", (_Handler,), {"metadata": metadata})
-        self._server = ThreadingHTTPServer((address, 0), handler)
+        self._server = ThreadingHTTPServer((address, port), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
         self._thread.start()

@@ -41,20 +41,23 @@ class RoleCredentials:
 class ObjectStore:
     """One running SeaweedFS."""
 
-    def __init__(self, folder: Path, kept: Path, access_key: str, secret_key: str, mark: str) -> None:
-        """`kept` is where the data of an earlier life may lie, and where `stop` leaves it."""
+    def __init__(
+        self, folder: Path, kept: Path, access_key: str, secret_key: str, mark: str, host: str = "127.0.0.1"
+    ) -> None:
+        """`kept` is where the data of an earlier life may lie, and where `stop` leaves it; `host` is the address."""
         self._folder = folder
         self._kept = kept
         self._access_key = access_key
         self._secret_key = secret_key
         self._mark = mark
+        self._host = host
         self._ports = free_ports()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def endpoint(self) -> str:
         """URL of the S3 API."""
-        return f"http://127.0.0.1:{self._ports.s3}"
+        return f"http://{self._host}:{self._ports.s3}"
 
     def start(self) -> None:
         """Start the process; `wait_ready` tells when it answers. To be called on the thread that lives longest."""
@@ -92,8 +95,8 @@ class ObjectStore:
         ports = self._ports
         flags = {
             "dir": DATA,
-            "ip": "127.0.0.1",
-            "ip.bind": "127.0.0.1",
+            "ip": self._host,
+            "ip.bind": self._host,
             "admin.ui": "false",
             "webdav": "false",
             "master.telemetry": "false",
