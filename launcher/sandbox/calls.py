@@ -16,6 +16,17 @@ from launcher.sandbox.faults import CallFacts
 from launcher.sandbox.state import REGION
 
 _SCOPE = re.compile(r"Credential=[^/]+/\d+/([^/]+)/([^/]+)/aws4_request")
+_REST = (
+    (
+        re.compile(r"/schedules/[^/]+"),
+        {"POST": "Create", "GET": "Get", "PUT": "Update", "DELETE": "Delete"},
+        "Schedule",
+    ),
+    (re.compile(r"/schedules"), {"GET": "List"}, "Schedules"),
+    (re.compile(r"/schedule-groups/[^/]+"), {"POST": "Create", "GET": "Get", "DELETE": "Delete"}, "ScheduleGroup"),
+    (re.compile(r"/schedule-groups"), {"GET": "List"}, "ScheduleGroups"),
+)
+"""The REST calls that have names here: path, verb of each method, noun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +81,16 @@ def read_call(environ: WSGIEnvironment) -> Call:
     elif target:
         action = target.rpartition(".")[2]
     else:
-        action = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
+        action = _rest_action(environ["REQUEST_METHOD"], environ["PATH_INFO"])
     return Call(action, region, service, form, body, environ)
+
+
+def _rest_action(method: str, path: str) -> str:
+    """The API's name of a REST call, where it is known; else its method and path."""
+    for pattern, verbs, noun in _REST:
+        if method in verbs and pattern.fullmatch(path):
+            return verbs[method] + noun
+    return f"{method} {path}"
 
 
 def error(call: Call, code: str, status: int, message: str) -> Answer:
@@ -81,7 +100,7 @@ def error(call: Call, code: str, status: int, message: str) -> Answer:
     elif call.environ.get("HTTP_X_AMZ_TARGET"):
         body, kind = json.dumps({"__type": code, "message": message}), "application/x-amz-json-1.1"
     else:
-        body, kind = json.dumps({"Code": code, "Message": message}), "application/json"
+        body, kind = json.dumps({"Message": message}), "application/json"
     return answer(body.encode(), kind, status=status, extra=(("x-amzn-ErrorType", code),))
 
 

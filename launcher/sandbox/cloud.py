@@ -1,7 +1,7 @@
 """The HTTP face of the cloud: moto, with faults before it and what moto lacks around it.
 
-Owns the way of one request: fault plans, RunInstances tokens, console output, image parameters, else moto. Everything
-that reads or changes EC2's records runs under the one lock that the hypervisor's tick takes too.
+Owns the way of one request: fault plans, RunInstances tokens, console output, image parameters, schedules, else moto.
+Everything that reads or changes EC2's records runs under the one lock that the hypervisor's tick takes too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from launcher.sandbox.calls import Answer, Call
 from launcher.sandbox.ec2 import Ec2
 from launcher.sandbox.faults import RESET, FaultPlan, Faults
 from launcher.sandbox.hypervisor import Hypervisor, Refused
+from launcher.sandbox.scheduler import Scheduler
 from launcher.sandbox.tokens import ParameterMismatch, Scope, Tokens
 
 _OUTPUT = re.compile(rb"<output>.*?</output>|<output\s*/>", re.DOTALL)
@@ -44,7 +45,10 @@ class Cloud:
         self._hypervisor = hypervisor
         self._lock = lock
         self._tokens: Tokens[Answer] = Tokens()
+        self.scheduler = Scheduler(self._ask_moto, time.time)
+        """The stops that the cloud holds; the daemon's tick lets them fire."""
         self._special: dict[str, Callable[[Call], Answer]] = {
+            **self.scheduler.calls,
             "RunInstances": self._run_instances,
             "GetConsoleOutput": self._console_output,
             "GetParameter": self._parameters,

@@ -76,7 +76,7 @@ class Daemon:
         self._runner = runner.choose(self._paths.instances)
         self._build()
         self._store.wait_ready(state.BUCKET)
-        self._make_profile()
+        self._make_roles()
         self._info = self._describe()
         state.write_text(self._paths.credentials, _credentials(self._access_key, self._secret_key))
         state.write_text(self._paths.info, state.encode(self._info))
@@ -114,8 +114,8 @@ class Daemon:
         self._cloud = Cloud(webserver.moto_application(), control, self._records, self._hypervisor, self._lock)
         self._web = webserver.WebServer(self._cloud)
 
-    def _make_profile(self) -> None:
-        """The role and the instance profile, as an account's owner would have made them."""
+    def _make_roles(self) -> None:
+        """The roles and the instance profile, as an account's owner would have made them."""
         import boto3
 
         iam = boto3.session.Session().client(
@@ -125,9 +125,14 @@ class Daemon:
             aws_access_key_id=self._access_key,
             aws_secret_access_key=self._secret_key,
         )
-        trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
-        policy = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
-        iam.create_role(RoleName=state.PROFILE, AssumeRolePolicyDocument=policy)
+        for role, service in ((state.PROFILE, "ec2"), (state.STOP_ROLE, "scheduler")):
+            trust = {
+                "Effect": "Allow",
+                "Principal": {"Service": f"{service}.amazonaws.com"},
+                "Action": "sts:AssumeRole",
+            }
+            policy = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+            iam.create_role(RoleName=role, AssumeRolePolicyDocument=policy)
         iam.create_instance_profile(InstanceProfileName=state.PROFILE)
         iam.add_role_to_instance_profile(InstanceProfileName=state.PROFILE, RoleName=state.PROFILE)
 
@@ -165,6 +170,7 @@ class Daemon:
         """Tick until there is a reason to end."""
         while not self._stop.wait(TICK_SECONDS):
             with self._lock:
+                self._cloud.scheduler.tick()
                 self._hypervisor.tick()
                 live = self._hypervisor.live()
             if live == 0 and time.monotonic() - self._cloud.asked_at > self._settings.idle_seconds:

@@ -15,7 +15,7 @@ class FaultPlan:
     """One kind of fault. The first plan that matches a call and has some `times` left is applied to it."""
 
     action: str
-    """Regular expression for the whole action: `RunInstances`, `.*Instances`; for REST services `POST /schedules/x`."""
+    """Regular expression for the whole action: `RunInstances`, `.*Instances`, `CreateSchedule`."""
     code: str | None = None
     """Error code of the answer; `RESET` resets the connection; none: only the delay."""
     status: int = 400

@@ -19,6 +19,8 @@ SCHEMA = 1
 BUCKET = "gpucost-sandbox"
 PROFILE = "gpucost-instance"
 """Name of the instance profile and of its role, made at start."""
+STOP_ROLE = "gpucost-stop"
+"""Name of the role that EventBridge Scheduler ends instances with, made at start."""
 REGION = "us-east-1"
 REGIONS = ("us-east-1", "us-east-2", "us-west-2", "eu-west-1", "eu-central-1")
 SSH_USER = "ubuntu"

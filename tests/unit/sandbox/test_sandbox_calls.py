@@ -47,7 +47,21 @@ def test_a_launch_says_its_market_and_other_calls_have_none(form, market):
 
 def test_json_and_rest_calls_have_actions_too():
     assert read_call(request(b"{}", target="AmazonSSM.GetParameter")).action == "GetParameter"
-    assert read_call(request(method="POST", path="/schedules/x", service="scheduler")).action == "POST /schedules/x"
+    assert read_call(request(method="PUT", path="/other/x", service="other")).action == "PUT /other/x"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "action"),
+    [
+        ("POST", "/schedules/a", "CreateSchedule"),
+        ("DELETE", "/schedules/a", "DeleteSchedule"),
+        ("GET", "/schedules", "ListSchedules"),
+        ("POST", "/schedule-groups/a", "CreateScheduleGroup"),
+        ("GET", "/schedule-groups", "ListScheduleGroups"),
+    ],
+)
+def test_a_rest_call_of_the_scheduler_has_the_name_that_the_api_gives_it(method, path, action):
+    assert read_call(request(method=method, path=path, service="scheduler")).action == action
 
 
 def test_errors_come_in_the_protocol_of_the_call():
@@ -60,6 +74,9 @@ def test_errors_come_in_the_protocol_of_the_call():
     ssm = error(read_call(request(target="AmazonSSM.GetParameter")), "ParameterNotFound", 400, "x")
     assert json.loads(ssm.body) == {"__type": "ParameterNotFound", "message": "x"}
     assert ("x-amzn-ErrorType", "ParameterNotFound") in ssm.headers
+    rest = error(read_call(request(path="/schedules/a")), "ConflictException", 409, "x")
+    assert json.loads(rest.body) == {"Message": "x"}
+    assert ("x-amzn-ErrorType", "ConflictException") in rest.headers
 
 
 def test_every_image_is_named_by_one_parameter_under_the_public_path():
