@@ -51,12 +51,13 @@ class Ec2:
         ) -> Reservation:
             _place(backend, kwargs)
             profile = _role(kwargs)
-            spot_tags = dict(kwargs.get("tags", {}).get("spot-instances-request", {}))
+            tags = kwargs.get("tags", {})
             spot = bool(kwargs.get("instance_market_options"))
             reservation = original(backend, image_id, count, *args, **kwargs)
             for instance in reservation.instances:
                 if spot:
-                    self._request(backend, instance, spot_tags)
+                    self._request(backend, instance, dict(tags.get("spot-instances-request", {})))
+                _own_interfaces(instance, kwargs.get("nics", []), tags.get("network-interface", {}))
                 _set_state(instance, State.PENDING)
                 self._address(instance, None)  # moto has made one up, and it may be somebody's
                 self._regions[instance.id] = backend.region_name
@@ -66,12 +67,12 @@ class Ec2:
         InstanceBackend.run_instances = run_instances  # type: ignore[method-assign,assignment]
 
     def _hook_life(self, guests: Guests) -> None:
-        terminate, stop, start = Instance.terminate, Instance.stop, Instance.start
+        self._terminate, stop, start = Instance.terminate, Instance.stop, Instance.start
 
         def hooked_terminate(instance: Instance) -> InstanceState:
             if instance.state in (State.TERMINATED.label, State.SHUTTING_DOWN.label):
                 return copy.copy(instance._state)
-            previous = terminate(instance)
+            previous = copy.copy(instance._state)
             self._ending(instance, State.SHUTTING_DOWN, BY_USER)
             guests.ended(instance.id, State.TERMINATED)
             return previous
@@ -130,19 +131,26 @@ class Ec2:
 
     def show(self, instance_id: str, state: State) -> None:
         """Let the API say this state."""
-        _set_state(self._instance(instance_id), state)
+        instance = self._instance(instance_id)
+        if state is State.TERMINATED:
+            self._release(instance)
+        _set_state(instance, state)
         if state is State.TERMINATED and instance_id in self._requests:
-            request = self._requests[instance_id]
-            request.change("closed", _spot_code(self._instance(instance_id)))
+            self._requests[instance_id].change("closed", _spot_code(instance))
+
+    def _release(self, instance: Instance) -> None:
+        """Let go of volumes and interfaces, as EC2 does when an instance is gone and not before."""
+        why = instance._reason, instance.state_reason
+        self._terminate(instance)  # moto's own: deletes what goes with the instance, and thinks that a user ended it
+        instance._reason, instance.state_reason = why
+        for interface in instance.nics.values():
+            interface.instance = interface.attachment_id = interface.attach_time = None
+            interface.status = "available"
 
     def end(self, instance_id: str, final: State, cause: Cause) -> None:
         """Begin an end that no caller of the API asked for. `final` is STOPPED or TERMINATED."""
-        instance = self._instance(instance_id)
-        if final is State.TERMINATED:
-            for nic in instance.nics.values():
-                nic.stop()
-            instance.teardown_defaults()
-        self._ending(instance, State.SHUTTING_DOWN if final is State.TERMINATED else State.STOPPING, cause)
+        state = State.SHUTTING_DOWN if final is State.TERMINATED else State.STOPPING
+        self._ending(self._instance(instance_id), state, cause)
 
     def give_address(self, instance_id: str, address: str) -> None:
         """Let the API say that this is the public address."""
@@ -220,6 +228,15 @@ def _place(backend: EC2Backend, kwargs: dict[str, Model]) -> None:
             "Please retry your request by not specifying an Availability Zone or choosing "
             f"{', '.join(sorted(offered))}.",
         )
+
+
+def _own_interfaces(instance: Instance, asked: list[dict[str, Model]], tags: dict[str, str]) -> None:
+    """Interfaces made for a launch carry its tags and, unless it says otherwise, go with the instance."""
+    for interface in instance.nics.values():
+        request = next((one for one in asked if int(one["DeviceIndex"]) == interface.device_index), {})
+        if "NetworkInterfaceId" not in request:
+            interface.add_tags(tags)
+            interface.delete_on_termination = request.get("DeleteOnTermination") is not False
 
 
 def _role(kwargs: dict[str, Model]) -> str | None:
