@@ -13,13 +13,14 @@ from decimal import Decimal
 from pathlib import Path
 
 from launcher import wiring
+from launcher.claim import take_up
 from launcher.clouds import AWS
 from launcher.context import Context
 from launcher.drive import drive
 from launcher.errors import BadInput, ProviderError, StopUnconfirmed
 from launcher.estimating import cloud_of, data_facts
 from launcher.events import Cancelled, Outcome, Reopened, RunOpened
-from launcher.history import load_run
+from launcher.history import load_run, recent_refusals
 from launcher.home import name_in
 from launcher.interrupts import Interrupts
 from launcher.jobspec import JobSpec, parse
@@ -68,7 +69,9 @@ def prepare(job: JobSpec, context: Context) -> Prepared:
         cloud.store.list("data/")  # a bucket that cannot be reached is found out before anything else
         if not job.is_local:
             data, notes = data_facts(job, cloud.store_for(job.data))
-        plan = first_plan(job, data, cloud.catalog(job), context.clock.now())
+        now = context.clock.now()
+        refused = recent_refusals(context.home, now)
+        plan = first_plan(job, data, cloud.catalog(job), now, elsewhere=refused)
     except BaseException:
         cloud.close()
         raise
@@ -109,6 +112,7 @@ def open_run(prepared: Prepared, context: Context) -> Run:
         budget_usd=job.budget,
         ends_by=None if job.deadline is None else now + timedelta(seconds=job.deadline),
         storage_url=prepared.cloud.store.url,
+        storage_region=prepared.cloud.storage.region,
         data_url=None if job.is_local else job.data,
         results_dir=str(_results_dir(job, context)),
         selection=selection(prepared.plan.chosen, job),
@@ -148,15 +152,23 @@ def unfinished(job: JobSpec, context: Context) -> str | None:
     return None
 
 
-def go_on(run_id: str, context: Context, *, cloud: wiring.Cloud | None = None) -> Run:
-    """Drive a run to its end from where its journal is. Raises JournalBusy, ProviderError, StopUnconfirmed."""
+def go_on(run_id: str, context: Context, *, cloud: wiring.Cloud | None = None, by_force: bool = False) -> Run:
+    """Drive a run to its end from where its journal is, here or in the storage.
+
+    `by_force`: even if a launcher on another machine is alive and drives it. Raises JournalBusy, HeldElsewhere, Fenced,
+    ProviderError, StopUnconfirmed.
+    """
     journal = context.home.run(run_id).journal
     interrupts = Interrupts()
     with journal.writing(), interrupts.installed():
         run = replay(journal.events(), str(journal.path))
         given = nullcontext(cloud) if cloud is not None else _connected(run, context)
         with given as connected, _serving(run, connected, context, interrupts) as services:
-            return drive(run, journal, services)
+            claimed = take_up(journal, services.mirror, context.clock, context.report, by_force=by_force)
+            try:
+                return drive(claimed, journal, services)
+            finally:
+                services.mirror.leave()
 
 
 @contextmanager

@@ -23,8 +23,14 @@ class CloudFacts:
     """From the launch to a login; then the machine is given up."""
     visible_after_seconds: float
     """A machine just made may be missing from answers for so long, and no launch call is under way longer."""
+    install_limit_seconds: float
+    """How long a machine that let us in once may be out of reach before its agent is installed."""
     beat_limit_seconds: float
     """An agent writes its status each second; one that stands still for so long is started again."""
+    silence_limit_seconds: float
+    """A machine whose agent is heard neither by SSH nor in the storage for so long is given up."""
+    post_seconds: float
+    """Between two copies of the agent's status to the storage."""
     drain_seconds: float
     """How long a stop waits for the agent's last checkpoint and upload."""
     stop_limit_seconds: float
@@ -52,7 +58,10 @@ AWS = CloudFacts(
     poweroff=("sudo", "-n", "shutdown", "-h", "now"),
     boot_limit_seconds=600,
     visible_after_seconds=90,
+    install_limit_seconds=300,
     beat_limit_seconds=120,
+    silence_limit_seconds=900,
+    post_seconds=30,
     drain_seconds=120,
     stop_limit_seconds=600,
     save_reserve_seconds=120,
@@ -76,7 +85,10 @@ def sandbox_facts(ssh_port: int) -> CloudFacts:
         poweroff=AWS.poweroff,
         boot_limit_seconds=60,
         visible_after_seconds=5,
+        install_limit_seconds=40,
         beat_limit_seconds=30,
+        silence_limit_seconds=90,
+        post_seconds=3,
         drain_seconds=60,
         stop_limit_seconds=30,
         save_reserve_seconds=10,

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from launcher.errors import BadInput, ExitCode, GpucostError, StopUnconfirmed
+from launcher.errors import BadInput, DeadlineReached, ExitCode, GpucostError, StopUnconfirmed
 from launcher.events import Cancelled, Event, Outcome, Settled, StepFailed
 from launcher.interrupts import Interrupted
 from launcher.journal import Journal
+from launcher.mirror import Fenced
 from launcher.providers.interface import RefusedError, UnreachableError
-from launcher.report import Happened
+from launcher.report import Happened, Note
 from launcher.run import IllegalTransition, Run, State, advance
 from launcher.services import Services
 from launcher.ssh import SshError
@@ -24,6 +25,7 @@ from launcher.steps.stage import stage
 from launcher.steps.stop import stop, unconfirmed
 from launcher.steps.sync import sync
 from launcher.steps.train import train
+from launcher.storage.interface import StorageError
 from remote.dataset import DatasetError
 
 Step = Callable[[Run, Services], Event]
@@ -48,9 +50,9 @@ log = logging.getLogger(__name__)
 
 
 def drive(run: Run, journal: Journal, services: Services) -> Run:
-    """Take a run to `settled`. The caller holds the journal's lock.
+    """Take a run to `settled`. The caller holds the journal's lock and has claimed the run.
 
-    Raises StopUnconfirmed, and BadInput where the journal cannot be written and no machine can be there.
+    Raises StopUnconfirmed, Fenced, and BadInput where the journal cannot be written and no machine can be there.
     """
     while run.state is not State.SETTLED:
         stopping = run.state is State.STOPPING
@@ -59,6 +61,7 @@ def drive(run: Run, journal: Journal, services: Services) -> Run:
         _record(event, run, journal, services)
         run = advanced
         services.report(Happened(event, run))
+        _mirror(run, services)
     return run
 
 
@@ -73,7 +76,7 @@ def _legal(run: Run, event: Event, services: Services) -> Event:
 
 def _record(event: Event, run: Run, journal: Journal, services: Services) -> None:
     try:
-        journal.append(event)
+        services.mirror.add(journal.append(event))
     except OSError as error:
         reason = f"the journal {journal.path} cannot be written: {error}"
         if run.lease is None:
@@ -81,15 +84,27 @@ def _record(event: Event, run: Run, journal: Journal, services: Services) -> Non
         raise _still_billed(run, reason, services) from error
 
 
+def _mirror(run: Run, services: Services) -> None:
+    """Copy the journal to the storage: never while a machine is being ended, which must not wait for anything."""
+    if run.state is State.STOPPING and run.lease is not None:
+        return
+    told = services.mirror.flush_if_possible()
+    if told is not None:
+        services.report(Note(f"the journal cannot be copied to the storage now, training goes on: {told}"))
+
+
 def _step(run: Run, services: Services) -> Event:
     try:
         with services.interrupts.raising():
             return STEPS[run.state](run, services)
+    except Fenced:
+        raise  # another launcher has the run: it is not ours to stop
     except Interrupted as signal:
         services.hang_up()
         return Cancelled(at=services.clock.now(), message=f"interrupted ({signal})")
     except Exception as error:  # noqa: BLE001 - no error may lead around the stop
-        return _failed(error, services)
+        unpaid = run.lease is None or run.lease.instance_id is None
+        return _failed(error, services, unpaid=unpaid)
 
 
 def _stop(run: Run, services: Services) -> Event:
@@ -114,8 +129,12 @@ def _still_billed(run: Run, reason: str, services: Services) -> StopUnconfirmed:
     return unconfirmed(run, run.lease, services, reason)
 
 
-def _failed(error: Exception, services: Services) -> StepFailed:
+def _failed(error: Exception, services: Services, *, unpaid: bool = False) -> StepFailed:
     now = services.clock.now()
+    if isinstance(error, StorageError) and unpaid:
+        return StepFailed(at=now, message=str(error), hint=error.hint, outcome=Outcome.REFUSED)
+    if isinstance(error, DeadlineReached):
+        return StepFailed(at=now, message=str(error), hint=error.hint, outcome=Outcome.DEADLINE)
     if isinstance(error, GpucostError):
         outcome = _OUTCOMES.get(error.exit_code, Outcome.FAILED)
         return StepFailed(at=now, message=str(error), hint=error.hint, outcome=outcome)

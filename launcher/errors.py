@@ -15,6 +15,7 @@ class ExitCode(IntEnum):
     REFUSED = 5
     TRAINING_FAILED = 6
     NOT_CONFIRMED_GONE = 7
+    HELD = 8
     INTERRUPTED = 130
 
 
@@ -42,6 +43,10 @@ class Exhausted(GpucostError):
     """Budget or deadline ran out; the checkpoint is saved."""
 
     exit_code = ExitCode.EXHAUSTED
+
+
+class DeadlineReached(Exhausted):
+    """It was the user's own deadline that left no time."""
 
 
 class ProviderError(GpucostError):

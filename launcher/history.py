@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
 from launcher.context import Context
 from launcher.errors import BadInput
+from launcher.events import Refusal
+from launcher.home import Home
 from launcher.journal import replay
 from launcher.limits import owed_usd
+from launcher.recovery import COOL_DOWN
 from launcher.report import Note
 from launcher.run import Run
 from pricing.sources.tables import load_rates
@@ -30,6 +34,20 @@ def all_runs(context: Context) -> list[Run]:
         except BadInput as error:
             context.report(Note(f"left out: {error}"))
     return found
+
+
+def recent_refusals(home: Home, now: datetime, but: str = "") -> tuple[Refusal, ...]:
+    """What the other runs of this machine were refused while it still counts, from the journals touched since."""
+    found: list[Refusal] = []
+    for run_id in home.run_ids():
+        journal = home.run(run_id).journal
+        if run_id == but or now.timestamp() - journal.path.stat().st_mtime > COOL_DOWN.total_seconds():
+            continue
+        try:
+            found += replay(journal.events(), str(journal.path)).refusals
+        except BadInput:
+            continue  # told by `ls`; here it is only one hint less
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

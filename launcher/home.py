@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +40,13 @@ class Home:
         if not self.runs.is_dir():
             return []
         return sorted(path.parent.name for path in self.runs.glob("*/journal.jsonl"))
+
+    def place(self) -> str:
+        """A random name for this state directory, made once: launchers of one place see each other's locks."""
+        path = self.root / "place"
+        with suppress(FileExistsError), path.open("x", encoding="utf-8") as out:
+            out.write(secrets.token_hex(8))
+        return path.read_text(encoding="utf-8").strip()
 
     def find(self, reference: str | None) -> str:
         """The id for what a user typed: an id, a unique beginning, a name (its newest run), or nothing (the newest).
@@ -96,6 +105,16 @@ class RunFolder:
     def log(self) -> Path:
         """The trainers' output as far as it was fetched."""
         return self.root / "train.log"
+
+    @property
+    def adopted(self) -> Path:
+        """Where the results go, in a file: only of a run that was begun on another machine."""
+        return self.root / "results"
+
+    @property
+    def supervisor_log(self) -> Path:
+        """What a detached launcher said."""
+        return self.root / "supervisor.log"
 
     @property
     def scratch(self) -> Path:

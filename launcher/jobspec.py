@@ -95,6 +95,8 @@ class AwsAccess(_Strict):
     ssh_cidr: str | None = None
     """Addresses that may reach the machine's SSH port; none: the caller's public address."""
     subnet: str | None = None
+    stop_role: str = "gpucost-stop"
+    """Role with which EventBridge Scheduler may end a machine at its deadline."""
 
 
 class GcpAccess(_Strict):

@@ -13,8 +13,9 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -107,23 +108,43 @@ class Journal:
 
     def events(self) -> list[Event]:
         """All events so far, the torn last line left out. Raises BadInput for other damage."""
+        return [decode(line, f"{self.path} line {number}") for number, line in enumerate(self.lines(), 1)]
+
+    def lines(self) -> list[str]:
+        """The records as they are written, the torn last one left out."""
         if not self.path.exists():
             return []
-        lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
-        whole = lines[:-1]
-        return [decode(line, f"{self.path} line {number}") for number, line in enumerate(whole, 1)]
+        return self.path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
 
-    def append(self, event: Event) -> None:
-        """Write `event` and make sure that it is on disk before returning."""
+    def append(self, event: Event) -> str:
+        """Write `event` and make sure that it is on disk before returning; its line."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = not self.path.exists()
         with self.path.open("a+b") as out:
-            sequence = _mend(out) + 1
-            out.write((encode(sequence, event) + "\n").encode())
-            out.flush()
-            os.fsync(out.fileno())
+            line = encode(_mend(out) + 1, event)
+            _write(out, [line])
         if fresh:
             _sync_folder(self.path.parent)
+        return line
+
+    def extend(self, lines: Sequence[str]) -> None:
+        """Append records that another launcher wrote, as they are."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a+b") as out:
+            _mend(out)
+            _write(out, lines)
+        _sync_folder(self.path.parent)
+
+    def replace(self, lines: Sequence[str]) -> None:
+        """Put other records in the place of all: the file appears whole, and the old one is kept beside it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists():
+            os.link(self.path, _unused(self.path.with_name("journal.superseded.jsonl")))
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        with temporary.open("wb") as out:
+            _write(out, lines)
+        temporary.replace(self.path)
+        _sync_folder(self.path.parent)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -177,15 +198,27 @@ def replay(history: Sequence[Event], origin: str) -> Run:
     return run
 
 
-def _mend(out: Any) -> int:  # noqa: ANN401 - a binary file open for append and read
+def _mend(out: IO[bytes]) -> int:
     """Cut a torn last line off; how many whole lines there are."""
     out.seek(0)
-    content: bytes = out.read()
+    content = out.read()
     whole = content[: content.rfind(b"\n") + 1]
     if len(whole) < len(content):
         out.truncate(len(whole))
     out.seek(0, os.SEEK_END)
     return whole.count(b"\n")
+
+
+def _write(out: IO[bytes], lines: Sequence[str]) -> None:
+    out.write("".join(f"{line}\n" for line in lines).encode())
+    out.flush()
+    os.fsync(out.fileno())
+
+
+def _unused(path: Path) -> Path:
+    """This path, or one with a number, that nobody has yet."""
+    candidates = (path.with_name(f"{path.stem}{number or ''}{path.suffix}") for number in count())
+    return next(candidate for candidate in candidates if not candidate.exists())
 
 
 def _sync_folder(folder: Path) -> None:

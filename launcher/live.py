@@ -10,17 +10,22 @@ from typing import TextIO
 
 from launcher.clock import Clock
 from launcher.events import (
+    Abandoned,
     ArtifactsSynced,
     Cancelled,
     CapacityRefused,
     CheckpointSynced,
+    Claimed,
+    CloudStopArmed,
     DataStaged,
     Event,
     InstanceCreated,
     InstanceReady,
     LaunchRequested,
     LeaseClosed,
+    LimitsChanged,
     Preempted,
+    PriceChanged,
     Replanned,
     RunOpened,
     Settled,
@@ -142,10 +147,28 @@ def _launching(event: LaunchRequested) -> str:
     return f"launching {what}; off by {lease.deadline:%F %T} UTC at the latest ({lease.deadline_basis})"
 
 
+def _limits(event: LimitsChanged) -> str:
+    budget = "no budget" if event.budget_usd is None else f"at most {show_usd(event.budget_usd)}"
+    return budget if event.ends_by is None else f"{budget}, off by {event.ends_by:%F %T} UTC"
+
+
+def _stops(event: CloudStopArmed, run: Run) -> str:
+    """Which of the four stops of a machine are armed, and until when."""
+    off_by = f"{run.lease.deadline:%T} UTC" if run.lease is not None else "its deadline"
+    ours = f"ends by the launcher while it runs, by its agent and its own timer at {off_by}"
+    if event.until is None:
+        return f"{ours}; NOT by the cloud itself: {event.message}"
+    return f"{ours}, by the cloud ({event.message}) until {event.until:%T} UTC"
+
+
 _WORDS: dict[type[Event], Callable[..., str]] = {
     RunOpened: lambda e, _: f"run {e.run_id}",
     LaunchRequested: lambda e, _: _launching(e),
+    Claimed: lambda e, _: f"driven by {e.launcher}",
+    LimitsChanged: lambda e, _: f"new limits from the next machine on: {_limits(e)}",
     InstanceCreated: lambda e, _: f"machine {e.instance_id}",
+    CloudStopArmed: _stops,
+    PriceChanged: lambda e, _: f"the machine costs {e.change.usd_per_hour} USD an hour now",
     InstanceReady: lambda e, _: f"logged in at {e.address}, host key as on its console",
     DataStaged: lambda _e, run: f"data staged ({run.data_files or '?'} pictures), training",
     CheckpointSynced: lambda e, _: (
@@ -155,6 +178,7 @@ _WORDS: dict[type[Event], Callable[..., str]] = {
     ArtifactsSynced: lambda e, _: f"{e.files} result files are in the storage",
     CapacityRefused: lambda e, _: f"refused: {e.message}",
     Preempted: lambda e, _: f"preempted: {e.message}",
+    Abandoned: lambda e, _: f"given up: {e.message}",
     StepFailed: lambda e, _: f"failed: {e.message}",
     Cancelled: lambda e, _: f"stopping: {e.message}; saving a checkpoint (a second signal skips that)",
     LeaseClosed: lambda e, _: (

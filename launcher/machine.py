@@ -103,6 +103,10 @@ class Machine:
         """Have the agent end training with a checkpoint and a sync."""
         self._put(protocol.encode(StopCommand(reason, at)).encode(), str(self._paths.command))
 
+    def set_budget(self, budget: protocol.Budget) -> None:
+        """Give the agent another budget than the one in its job."""
+        self._put(protocol.encode(budget).encode(), str(self._paths.budget))
+
     def log_tail(self, task: str) -> str:
         """The last lines of a task's log, the agent's own log where the task has none."""
         log = shlex.quote(str(self._paths.task(task).log))

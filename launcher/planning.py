@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from launcher.errors import NoPlan
-from launcher.events import Estimate, Selection
+from launcher.events import Estimate, Refusal, Selection
 from launcher.jobspec import JobSpec, TaskOverride
 from launcher.localdata import DataFacts
-from launcher.recovery import cooled, epochs_done
+from launcher.recovery import cooled, epochs_done, loses_work_on_spot
 from launcher.run import Run
 from pricing.cost import Rates
 from pricing.models import MODELS
@@ -74,18 +74,25 @@ def policy(
     )
 
 
-def first_plan(job: JobSpec, data: DataFacts, catalog: Catalog, now: datetime) -> Plan:
+def first_plan(
+    job: JobSpec, data: DataFacts, catalog: Catalog, now: datetime, *, elsewhere: tuple[Refusal, ...] = ()
+) -> Plan:
     """The plan for a whole job. Raises NoPlan with what would help."""
     hours = None if job.deadline is None else job.deadline / 3600
     wanted = policy(job, provisionable=catalog.provisionable, budget=job.budget, hours=hours)
     try:
-        return _plan(workload(job, data), wanted, catalog, now, frozenset())
+        return _plan(workload(job, data), wanted, catalog, now, cooled(elsewhere, catalog.offers, now))
     except NoOfferFits as error:
         raise no_plan(error) from error
 
 
-def next_plan(run: Run, job: JobSpec, catalog: Catalog, now: datetime) -> Selection:
-    """The best machine for what a run has left to do, with what it may still spend. Raises NoOfferFits."""
+def next_plan(
+    run: Run, job: JobSpec, catalog: Catalog, now: datetime, *, elsewhere: tuple[Refusal, ...] = ()
+) -> Selection:
+    """The best machine for what a run has left to do, with what it may still spend. Raises NoOfferFits.
+
+    `elsewhere`: what other runs were refused lately.
+    """
     opened = run.opened.workload
     data = DataFacts(opened.train_images, opened.val_images, opened.data_bytes)
     done = epochs_done(run, job.task_names)
@@ -94,8 +101,20 @@ def next_plan(run: Run, job: JobSpec, catalog: Catalog, now: datetime) -> Select
     if budget is not None and budget <= 0:
         raise NoOfferFits("the budget is used up", hint="raise the budget")
     wanted = policy(job, provisionable=catalog.provisionable, budget=budget, hours=hours)
-    plan = _plan(workload(job, data, epochs_done=done), wanted, catalog, now, cooled(run, now))
+    if loses_work_on_spot(run):
+        wanted = _without_spot(wanted)
+    left_out = cooled((*run.refusals, *elsewhere), catalog.offers, now)
+    plan = _plan(workload(job, data, epochs_done=done), wanted, catalog, now, left_out)
     return selection(plan.chosen, job)
+
+
+def _without_spot(wanted: Policy) -> Policy:
+    if wanted.market is Market.SPOT:
+        raise NoOfferFits(
+            "a preemption lost all work, since no checkpoint could be restored: spot is refused for this run",
+            hint="allow on-demand machines (market: any)",
+        )
+    return replace(wanted, market=Market.ON_DEMAND)
 
 
 def _plan(work: Workload, wanted: Policy, catalog: Catalog, now: datetime, left_out: frozenset[str]) -> Plan:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from launcher.errors import ExitCode
-from launcher.events import Cancelled, CapacityRefused, DeadlineBasis, Outcome, Preempted, StepFailed, TrainingExited
+from launcher.events import (
+    Abandoned,
+    Cancelled,
+    CapacityRefused,
+    DeadlineBasis,
+    Outcome,
+    Preempted,
+    Refusal,
+    StepFailed,
+    TrainingExited,
+)
 from launcher.run import Run
+from pricing.offers import Offer
 from remote.protocol import Reason
 
 COOL_DOWN = timedelta(minutes=30)
@@ -31,6 +43,10 @@ _DEADLINE_OUTCOMES = {
 }
 
 
+UNSAVED_ALLOWED = 2
+"""One preemption may come before the first checkpoint by bad luck; the second says that none will be there in time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Go on with another machine (`outcome` is None), or end with this outcome."""
@@ -48,7 +64,7 @@ def verdict(run: Run) -> Verdict:
             return Verdict(outcome, message)
         case TrainingExited(reason=reason, message=message):
             return _after_training(run, Reason(reason), message)
-        case Preempted(message=message) | CapacityRefused(message=message):
+        case Preempted(message=message) | CapacityRefused(message=message) | Abandoned(message=message):
             return _try_again(run, message)
         case _:
             return Verdict(Outcome.FAILED, "the run was stopped without a cause")
@@ -61,6 +77,8 @@ def _after_training(run: Run, reason: Reason, message: str) -> Verdict:
         return _try_again(run, message or "preempted")
     if reason is Reason.CANCELLED:
         return Verdict(Outcome.CANCELLED, message or "stopped")
+    if reason is Reason.BUDGET:
+        return Verdict(*_DEADLINE_OUTCOMES[DeadlineBasis.BUDGET])
     if reason is Reason.DEADLINE:
         outcome, words = _DEADLINE_OUTCOMES[run.deadline_basis or DeadlineBasis.BUDGET]
         return Verdict(outcome, words)
@@ -74,9 +92,30 @@ def _try_again(run: Run, message: str) -> Verdict:
     return Verdict(None, message)
 
 
-def cooled(run: Run, now: datetime) -> frozenset[str]:
-    """Keys of the offers to leave out for now."""
-    return frozenset(refusal.offer_key for refusal in run.refusals if now - refusal.at < COOL_DOWN)
+def cooled(refusals: Iterable[Refusal], offers: Iterable[Offer], now: datetime) -> frozenset[str]:
+    """Keys of the offers to leave out for now: a refused place alone, a used-up quota with all that it covers."""
+    fresh = [refusal for refusal in refusals if now - refusal.at < COOL_DOWN]
+    if not fresh:
+        return frozenset()
+    places = {refusal.offer_key for refusal in fresh}
+    listed = list(offers)
+    used_up = {refusal.offer_key for refusal in fresh if refusal.quota}
+    quotas = {_quota(offer) for offer in listed if offer.key in used_up}
+    return frozenset(places | {offer.key for offer in listed if _quota(offer) in quotas})
+
+
+def _quota(offer: Offer) -> tuple[str, str, str, str]:
+    """What shares a quota: clouds count vCPUs by region, market and family, and AWS puts P apart from G and VT."""
+    family = offer.instance.name[:1]
+    return offer.provider, offer.region, offer.capacity_type.value, family
+
+
+def loses_work_on_spot(run: Run) -> bool:
+    """Whether preemptions took everything more than once, since no checkpoint can be restored.
+
+    Spot is then a lottery, and the run goes on on demand or not at all.
+    """
+    return run.unsaved_preemptions >= UNSAVED_ALLOWED
 
 
 def epochs_done(run: Run, tasks: tuple[str, ...]) -> int:

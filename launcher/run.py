@@ -115,6 +115,8 @@ class Run:
     deadline_basis: DeadlineBasis | None = None
     """What set the newest lease's deadline."""
     preemptions: int = 0
+    unsaved_preemptions: int = 0
+    """Of those, how many ended a training that had begun and left no checkpoint at all."""
     data_url: str | None = None
     data_sha256: str | None = None
     data_files: int | None = None
@@ -207,7 +209,12 @@ def _apply(run: Run, event: Event) -> Run:  # noqa: C901 - one flat case for eac
         case CapacityRefused(message=message, quota=quota):
             return _refused(run, event.at, message, quota=quota)
         case Preempted(message=message):
-            return replace(_refused(run, event.at, message), preemptions=run.preemptions + 1)
+            unsaved = run.state in {State.TRAINING, State.SYNCING} and not run.checkpoints
+            return replace(
+                _refused(run, event.at, message),
+                preemptions=run.preemptions + 1,
+                unsaved_preemptions=run.unsaved_preemptions + unsaved,
+            )
         case LeaseClosed(entry=entry):
             return replace(run, lease=None, entries=run.entries if entry is None else (*run.entries, entry))
         case Replanned(selection=selection):

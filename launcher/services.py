@@ -12,7 +12,8 @@ from launcher.events import Selection
 from launcher.home import RunFolder
 from launcher.interrupts import Interrupts
 from launcher.machine import Machine
-from launcher.providers.interface import ComputeProvider
+from launcher.mirror import Mirror
+from launcher.providers.interface import CloudTimer, ComputeProvider, PriceFeed
 from launcher.report import Reporter
 from launcher.run import Run
 from launcher.ssh import SshConnector
@@ -26,8 +27,12 @@ class Services:
     """Ports and facts of one run."""
 
     provider: ComputeProvider
+    timer: CloudTimer
+    prices: PriceFeed
     facts: CloudFacts
     store: ObjectStore
+    mirror: Mirror
+    """The copy of the run's journal in that store."""
     storage: StorageSpec
     """The same store, as the machine is told of it."""
     credentials: Callable[[], bytes | None]

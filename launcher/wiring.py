@@ -6,6 +6,7 @@ SDKs and the sandbox are imported inside, so that a command that does not need t
 from __future__ import annotations
 
 import os
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -14,15 +15,17 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from launcher.bundle import pack_remote
-from launcher.clock import Clock
+from launcher.clock import Clock, SystemClock
 from launcher.clouds import AWS, CloudFacts, sandbox_facts
 from launcher.errors import BadInput
 from launcher.estimating import PROVISIONABLE, full_catalog
+from launcher.history import recent_refusals
 from launcher.home import Home
 from launcher.interrupts import Interrupts
 from launcher.jobspec import JobSpec, parse
+from launcher.mirror import Launcher, Mirror
 from launcher.planning import Catalog, next_plan
-from launcher.providers.interface import ComputeProvider, RefusedError
+from launcher.providers.interface import CloudTimer, ComputeProvider, PriceFeed, RefusedError
 from launcher.report import Reporter
 from launcher.run import Run
 from launcher.services import Services
@@ -58,7 +61,11 @@ class Cloud:
     facts: CloudFacts
     account: AwsAccount
     provider: ComputeProvider
+    timer: CloudTimer
+    prices: PriceFeed
     store: ObjectStore
+    journal_store: ObjectStore
+    """The same prefix with a short patience: a copy of the journal is not worth a long wait."""
     storage: StorageSpec
     catalog: Callable[[JobSpec], Catalog]
     credentials: Callable[[], bytes | None]
@@ -76,17 +83,24 @@ class Cloud:
         from launcher.ssh import FabricSession
 
         job = parse(run.opened.job, {}, run.run_id)
+        folder = home.run(run.run_id)
+        here = Launcher(f"{socket.gethostname()}/{os.getpid()}", home.place())
         return Services(
             provider=self.provider,
+            timer=self.timer,
+            prices=self.prices,
             facts=self.facts,
             store=self.store,
+            mirror=Mirror(self.journal_store, run.run_id, here, clock, folder.scratch),
             storage=self.storage,
             credentials=self.credentials,
             connect=FabricSession,
             bundle=pack_remote,
             rates=load_rates(),
-            replan=lambda stopped: next_plan(stopped, job, self.catalog(job), clock.now()),
-            folder=home.run(run.run_id),
+            replan=lambda stopped: next_plan(
+                stopped, job, self.catalog(job), clock.now(), elsewhere=recent_refusals(home, clock.now(), run.run_id)
+            ),
+            folder=folder,
             clock=clock,
             report=report,
             interrupts=interrupts,
@@ -106,8 +120,10 @@ def connect(job: JobSpec, cloud: str, home: Home) -> Cloud:
 
 
 def _sandbox_cloud(job: JobSpec, info: SandboxInfo) -> Cloud:
-    from launcher.providers.aws.account import AwsAccount
+    from launcher.providers.aws.account import HASTE, AwsAccount
     from launcher.providers.aws.compute import AwsCompute
+    from launcher.providers.aws.prices import AwsPrices
+    from launcher.providers.aws.timer import AwsTimer
     from launcher.storage.s3 import S3Store
 
     account = AwsAccount(
@@ -129,7 +145,10 @@ def _sandbox_cloud(job: JobSpec, info: SandboxInfo) -> Cloud:
         facts=facts,
         account=account,
         provider=provider,
+        timer=AwsTimer(account, role=job.aws.stop_role, precision_seconds=1),
+        prices=AwsPrices(account, SystemClock()),
         store=S3Store(account, url, info.region),
+        journal_store=S3Store(account, url, info.region, HASTE),
         storage=StorageSpec(url=url, region=info.region, endpoint_url=info.s3_endpoint),
         catalog=_SandboxCatalog(info),
         credentials=lambda: None,
@@ -168,8 +187,10 @@ def _stated_speed() -> ProbedThroughput | None:
 
 
 def _aws_cloud(job: JobSpec) -> Cloud:
-    from launcher.providers.aws.account import AwsAccount
+    from launcher.providers.aws.account import HASTE, AwsAccount
     from launcher.providers.aws.compute import AwsCompute
+    from launcher.providers.aws.prices import AwsPrices
+    from launcher.providers.aws.timer import AwsTimer
     from launcher.storage.s3 import S3Store
 
     if job.output is None:
@@ -192,7 +213,10 @@ def _aws_cloud(job: JobSpec) -> Cloud:
         facts=AWS,
         account=account,
         provider=provider,
+        timer=AwsTimer(account, role=job.aws.stop_role, precision_seconds=60),
+        prices=AwsPrices(account, SystemClock()),
         store=S3Store(account, url, region),
+        journal_store=S3Store(account, url, region, HASTE),
         storage=StorageSpec(url=url, region=region, credentials="role" if by_role else "file"),
         catalog=lambda _job: replace(full_catalog(), provisionable=PROVISIONABLE),
         credentials=(lambda: None) if by_role else _machine_keys(account, bucket, prefix, region, job),

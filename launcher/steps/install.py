@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from launcher.events import Event, Lease, Outcome, StepFailed
+from launcher import mailbox
+from launcher.events import Abandoned, Event, Lease, Outcome, StepFailed
 from launcher.jobspec import JobSpec, parse
+from launcher.limits import budget_spec
 from launcher.report import Note
 from launcher.run import Run
 from launcher.services import Services
 from launcher.ssh import SshError
 from launcher.steps.watch import hear_or_ask
+from launcher.storage.interface import StorageError
 from pricing.offers import CapacityType
 from remote.protocol import AgentJob, AgentStatus, DataSpec, TaskSpec
 
-_INSTALL_TRIES = 5
-
 
 class Watchdog:
-    """Starts an agent again whose status stands still, once; a second standstill ends the lease.
+    """Judges an agent that is not heard, or whose status stands still: it is started again once, then given up.
 
     The status carries the machine's clock; how long it stands still is measured on the launcher's own.
     """
@@ -24,17 +25,21 @@ class Watchdog:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._beat: float | None = None
-        self._since = services.clock.monotonic()
+        self._since = self._tried = services.clock.monotonic()
         self._revived = False
 
-    def check(self, run: Run, status: AgentStatus) -> Event | None:
-        """The event that follows where the agent is dead for good, or its machine gone; None while all is well."""
+    def check(self, run: Run, status: AgentStatus | None) -> Event | None:
+        """The event that follows where the agent is dead for good, or its machine gone; None while there is hope."""
         now = self._services.clock.monotonic()
-        if status.at != self._beat:
+        if status is not None and status.at != self._beat:
             self._beat, self._since = status.at, now
             return None
         silent = now - self._since
-        if silent < self._services.facts.beat_limit_seconds:
+        facts = self._services.facts
+        if silent >= facts.silence_limit_seconds and self._storage_answers(run):
+            message = f"no word of the agent for {silent:.0f} s, by SSH or in the storage"
+            return Abandoned(at=self._services.clock.now(), message=message)
+        if status is None or silent < facts.beat_limit_seconds:
             return None
         if self._revived:
             message = f"the agent was started again and its status stands still for {silent:.0f} s once more"
@@ -45,28 +50,51 @@ class Watchdog:
     def _revive(self, run: Run, silent: float) -> Event | None:
         lease = run.lease
         assert lease is not None  # noqa: S101 - only watched while a lease is open
+        now = self._services.clock.monotonic()
+        if now - self._tried < self._services.facts.beat_limit_seconds:
+            return None
+        self._tried = now
         self._services.report(Note(f"the agent's status stands still for {silent:.0f} s; starting it again"))
+        try:
+            _install_once(run, lease, self._services)
+        except SshError as error:
+            self._services.report(Note(f"the agent cannot be started again now: {error}"))
+            return None
         self._revived = True
         self._since = self._services.clock.monotonic()
-        return install(run, lease, self._services)
+        return None
+
+    def _storage_answers(self, run: Run) -> bool:
+        """Silence in a storage that does not answer says nothing."""
+        lease = run.lease
+        assert lease is not None  # noqa: S101 - only watched while a lease is open
+        try:
+            mailbox.posted(run, lease.lease_id, self._services)
+        except StorageError:
+            return False
+        return True
 
 
 def install(run: Run, lease: Lease, services: Services) -> Event | None:
-    """Bring the agent to life, or back to it; the event that ends the attempt where the machine goes away meanwhile."""
-    for attempt in range(1, _INSTALL_TRIES + 1):
+    """Bring the agent to life, or back to it; the event that ends the attempt where the machine goes away meanwhile.
+
+    A machine that cannot be reached for long is given up: nobody else will put an agent on it.
+    """
+    give_up = services.clock.monotonic() + services.facts.install_limit_seconds
+    while True:
         try:
             _install_once(run, lease, services)
         except SshError as error:
-            if attempt == _INSTALL_TRIES:
-                raise
+            if services.clock.monotonic() >= give_up:
+                message = f"the agent could not be installed in {services.facts.install_limit_seconds:.0f} s: {error}"
+                return Abandoned(at=services.clock.now(), message=message)
             services.report(Note(f"{error}; trying again"))
             heard = hear_or_ask(run, services)
-            if isinstance(heard, Event):
-                return heard
+            if heard is not None:
+                return heard if isinstance(heard, Event) else None
             services.clock.sleep(services.facts.poll_seconds)
         else:
             return None
-    return None
 
 
 def _install_once(run: Run, lease: Lease, services: Services) -> None:
@@ -97,6 +125,8 @@ def agent_job(run: Run, lease: Lease, services: Services, *, python: str, metada
         metadata_base=metadata if spot else None,
         save_reserve_seconds=services.facts.save_reserve_seconds,
         linger_seconds=services.facts.linger_seconds,
+        budget=budget_spec(run, lease, services.rates, services.facts),
+        post_seconds=services.facts.post_seconds,
         gpus=0 if services.facts.emulated else int(selection.offer.instance.gpu_count),
         disk_gib=0 if services.facts.emulated else float(lease.disk_gib),
     )

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from launcher.events import CapacityRefused, Event, InstanceCreated, InstanceReady, Lease, Outcome, StepFailed
+from launcher.events import (
+    Abandoned,
+    CapacityRefused,
+    CloudStopArmed,
+    Event,
+    InstanceCreated,
+    InstanceReady,
+    Lease,
+    Outcome,
+    StepFailed,
+)
 from launcher.machine import Machine
 from launcher.providers.interface import (
     CapacityError,
@@ -13,12 +23,15 @@ from launcher.providers.interface import (
     InstanceState,
     InstanceStatus,
     LaunchRequest,
+    QuotaError,
+    RefusedError,
     UnreachableError,
 )
 from launcher.report import Note
 from launcher.run import Run
 from launcher.services import Services
 from launcher.ssh import HostKeyMismatch, SshError, make_key_pair
+from launcher.storage.interface import StorageError
 from launcher.templating import user_data
 
 _LAUNCH_TRIES = 4
@@ -30,15 +43,54 @@ def provision(run: Run, services: Services) -> Event:
     assert lease is not None  # noqa: S101 - the table lets nobody in without one
     if lease.instance_id is None:
         return _launch(run, lease, services)
-    return _await_login(lease, services)
+    ref = InstanceRef(lease.selection.offer.region, lease.instance_id)
+    if not lease.cloud_stop_asked:
+        return _arm_cloud_stop(ref, lease, services)
+    if not services.folder.private_key.exists():
+        return Abandoned(at=services.clock.now(), message="the key of this machine is on the one that launched it")
+    return _await_login(ref, lease, services)
 
 
 def _launch(run: Run, lease: Lease, services: Services) -> Event:
+    _write_intent_down(services)
     try:
         ref = _launch_patiently(run, lease, services)
     except CapacityError as error:
-        return CapacityRefused(at=services.clock.now(), message=str(error))
+        quota = isinstance(error, QuotaError)
+        return CapacityRefused(at=services.clock.now(), message=str(error), quota=quota)
     return InstanceCreated(at=services.clock.now(), instance_id=ref.instance_id)
+
+
+def _write_intent_down(services: Services) -> None:
+    """No machine is asked for before the storage has the intent: any launcher can find it then, and only one has it.
+
+    Raises StorageError, Fenced.
+    """
+    give_up = services.clock.monotonic() + services.facts.drain_seconds
+    while True:
+        try:
+            services.mirror.flush()
+        except StorageError as error:
+            if services.clock.monotonic() >= give_up:
+                raise
+            services.report(Note(f"nothing is launched before the storage has the journal: {error}"))
+            services.clock.sleep(services.facts.poll_seconds)
+        else:
+            return
+
+
+def _arm_cloud_stop(ref: InstanceRef, lease: Lease, services: Services) -> Event:
+    """The stop that the cloud holds: set as soon as the machine has a name. A run goes on without it, and says so."""
+    for attempt in range(1, _LAUNCH_TRIES + 1):
+        try:
+            until = services.timer.arm(ref, lease.lease_id, lease.deadline)
+            return CloudStopArmed(at=services.clock.now(), until=until, message=services.timer.name)
+        except RefusedError as error:
+            return CloudStopArmed(at=services.clock.now(), until=None, message=f"{error} ({error.hint})")
+        except UnreachableError as error:
+            said = str(error)
+            services.clock.sleep(2.0**attempt)
+    return CloudStopArmed(at=services.clock.now(), until=None, message=said)
 
 
 def _launch_patiently(run: Run, lease: Lease, services: Services) -> InstanceRef:
@@ -71,16 +123,19 @@ def _request(run: Run, lease: Lease, services: Services) -> LaunchRequest:
         user_data=user_data(lease.deadline),
         deadline=lease.deadline,
         ssh_public_key=make_key_pair(services.folder.private_key),
-        tags={"gpucost-name": run.opened.name, "gpucost-deadline": lease.deadline.isoformat(timespec="seconds")},
+        tags={
+            "gpucost-name": run.opened.name,
+            "gpucost-deadline": lease.deadline.isoformat(timespec="seconds"),
+            "gpucost-output": run.opened.storage_url,
+        },
     )
 
 
-def _await_login(lease: Lease, services: Services) -> Event:
-    region = lease.selection.offer.region
-    ref = InstanceRef(region, str(lease.instance_id))
+def _await_login(ref: InstanceRef, lease: Lease, services: Services) -> Event:
     give_up = services.clock.monotonic() + services.facts.boot_limit_seconds
     seen = ""
     while services.clock.monotonic() < give_up:
+        services.mirror.beat()
         try:
             status = services.provider.describe(ref)
         except UnreachableError as error:

@@ -34,12 +34,12 @@ def stage(run: Run, services: Services) -> Event:
             failure = _not_started(run, services)
             if failure is not None:
                 return failure
-        if heard is not None:
-            event = ending(heard, services) or watchdog.check(run, heard)
-            if event is not None:
-                return event
-            if _trains(heard):
-                return DataStaged(at=services.clock.now())
+        event = ending(heard, services) if heard is not None else None
+        event = event or watchdog.check(run, heard)
+        if event is not None:
+            return event
+        if heard is not None and _trains(heard):
+            return DataStaged(at=services.clock.now())
         services.clock.sleep(services.facts.poll_seconds)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from launcher import mailbox
 from launcher.errors import Exhausted, GpucostError, StopUnconfirmed
 from launcher.events import (
     Cancelled,
@@ -39,7 +40,6 @@ from launcher.run import Run
 from launcher.services import Services
 from launcher.ssh import HostKeyMismatch, SshError
 from launcher.steps.sync import drain
-from launcher.steps.watch import last_words
 from launcher.storage.interface import StorageError
 from pricing.ledger import EndedBy, LedgerEntry
 from pricing.planner import NoOfferFits
@@ -73,15 +73,20 @@ def _let_agent_save(run: Run, lease: Lease, services: Services) -> Event | None:
         if machine.status() is None:
             return None
         machine.ask_to_stop(reason, services.clock.now().timestamp())
-    except (SshError, HostKeyMismatch) as error:
-        services.report(Note(f"the agent of {lease.lease_id} cannot be asked to save: {error}"))
+    except SshError as error:
+        if not mailbox.post_stop(run, lease.lease_id, reason, services):
+            services.report(Note(f"the agent of {lease.lease_id} cannot be asked to save: {error}"))
+            return None
+        services.report(Note(f"the machine does not answer ({error}); its agent is asked through the storage"))
+        until += 2 * services.facts.post_seconds
+    except HostKeyMismatch as error:
+        services.report(Note(f"nothing is asked of the machine of {lease.lease_id}: {error}"))
         return None
     return drain(run, services, until=until)
 
 
 def _close(run: Run, lease: Lease, services: Services) -> Event:
     services.hang_up()
-    region = lease.selection.offer.region
     give_up = services.clock.monotonic() + services.facts.stop_limit_seconds
     found_alive = False
     entered = services.clock.now()
@@ -103,7 +108,7 @@ def _close(run: Run, lease: Lease, services: Services) -> Event:
         if services.clock.monotonic() > give_up:
             raise unconfirmed(run, lease, services, f"no word of it in {services.facts.stop_limit_seconds:.0f} s")
         services.clock.sleep(services.facts.poll_seconds)
-    _clean_up(run, region, services)
+    _clean_up(run, lease, services)
     latest = services.clock.now() if found_alive else _latest_end(run, lease, services)
     return LeaseClosed(at=services.clock.now(), entry=_entry(run, lease, machines, latest, services))
 
@@ -135,16 +140,25 @@ def unconfirmed(run: Run, lease: Lease, services: Services, reason: str) -> Stop
     name = lease.instance_id or f"(unknown, tag gpucost-lease={lease.lease_id})"
     by_hand = services.facts.by_hand.format(region=region, instance_id=name)
     return StopUnconfirmed(
-        f"THE MACHINE {name} IN {region} IS NOT CONFIRMED GONE AND MAY STILL BE BILLED: {reason}",
+        f"THE MACHINE {name} IN {region} IS NOT CONFIRMED GONE AND MAY STILL BE BILLED: {reason}; its own timer"
+        f"{' and the cloud end' if lease.cloud_stop_at else ' ends'} it after {lease.deadline:%F %T} UTC",
         hint=f"run `gpucost stop {run.run_id}` now; by hand: `{by_hand}`",
     )
 
 
-def _clean_up(run: Run, region: str, services: Services) -> None:
+def _clean_up(run: Run, lease: Lease, services: Services) -> None:
+    """What was made beside the machine goes too; none of it is billed, so a failure is told and `gc` finds it."""
+    region = lease.selection.offer.region
     try:
         services.provider.clean_up(run.run_id, region)
-    except (RefusedError, UnreachableError) as error:  # neither of them is billed
+    except (RefusedError, UnreachableError) as error:
         services.report(Note(f"key pair and security group gpucost-{run.run_id} may be left in {region}: {error}"))
+    if lease.cloud_stop_at is None:
+        return
+    try:
+        services.timer.disarm(lease.lease_id, region)
+    except (RefusedError, UnreachableError) as error:
+        services.report(Note(f"the cloud's stop of {lease.lease_id} is left, and ends with its time: {error}"))
 
 
 def _latest_end(run: Run, lease: Lease, services: Services) -> datetime:
@@ -155,7 +169,7 @@ def _latest_end(run: Run, lease: Lease, services: Services) -> datetime:
     off = timedelta(seconds=services.facts.power_off_seconds)
     ends = [services.clock.now(), lease.deadline + off]
     try:
-        said = last_words(run, services)
+        said = mailbox.last_words(run, lease.lease_id, services)
     except StorageError as error:
         services.report(Note(f"when the agent of {lease.lease_id} ended cannot be read: {error}"))
         said = None

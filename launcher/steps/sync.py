@@ -29,8 +29,8 @@ def sync(run: Run, services: Services) -> Event:
             event = new_checkpoint(run, heard, services)
             if event is not None:
                 return event
-            if heard.phase is Phase.ENDED or watchdog.check(run, heard) is not None:
-                break
+        if (heard is not None and heard.phase is Phase.ENDED) or watchdog.check(run, heard) is not None:
+            break
         services.clock.sleep(services.facts.poll_seconds)
     return ArtifactsSynced(at=services.clock.now(), files=_files_in_storage(run, services))
 

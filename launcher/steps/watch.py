@@ -1,32 +1,54 @@
 """Hearing the agent, and what its silence means: shared by the steps that wait for it.
 
-Silence proves nothing. When the agent is not heard, the provider is asked; only when it says that the machine is gone
-does the run move, and then the agent's last words in the object storage say how far it came.
+Silence proves nothing. When the agent is not heard by SSH, the provider is asked; only when it says that the machine is
+gone does the run move, and then the agent's last words in the object storage say how far it came. While the machine
+lives, what its agent posts there is as good as what it says by SSH, only later.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from launcher.events import CheckpointSynced, Event, Outcome, Preempted, StepFailed, SyncedCheckpoint, TrainingExited
+from launcher import mailbox
+from launcher.events import (
+    CheckpointSynced,
+    Event,
+    Lease,
+    Outcome,
+    Preempted,
+    StepFailed,
+    SyncedCheckpoint,
+    TrainingExited,
+)
 from launcher.limits import owed_usd
-from launcher.providers.interface import EndCause, InstanceRef, InstanceState, InstanceStatus, UnreachableError
+from launcher.providers.interface import (
+    CredentialsError,
+    EndCause,
+    InstanceRef,
+    InstanceState,
+    InstanceStatus,
+    UnreachableError,
+)
 from launcher.report import Beat, Note
-from launcher.run import Run
+from launcher.run import Run, State
 from launcher.services import Services
 from launcher.ssh import HostKeyMismatch, SshError
 from launcher.storage.interface import StorageError
 from remote import protocol
-from remote.protocol import AgentStatus, Phase, ProtocolError, Reason, StoredRun
+from remote.protocol import AgentStatus, Phase, Reason
 
 
 def hear(run: Run, services: Services) -> AgentStatus | None:
     """The agent's status, passed on to the reporter and kept for `gpucost status`. Raises SshError."""
     status = services.machine(run).status()
     if status is not None:
-        _keep(status, services)
-        services.report(Beat(run, status, owed_usd(run, services.clock.now(), services.rates)))
+        _heard(run, status, services)
     return status
+
+
+def _heard(run: Run, status: AgentStatus, services: Services) -> None:
+    _keep(status, services)
+    services.report(Beat(run, status, owed_usd(run, services.clock.now(), services.rates)))
 
 
 def _keep(status: AgentStatus, services: Services) -> None:
@@ -37,7 +59,12 @@ def _keep(status: AgentStatus, services: Services) -> None:
 
 
 def hear_or_ask(run: Run, services: Services) -> AgentStatus | Event | None:
-    """The agent's status; or, where it is not heard and the machine is gone, the event that follows; or None."""
+    """The agent's status, by SSH or as it was posted; where the machine is gone, the event that follows; or None.
+
+    Raises Fenced where another launcher has taken the run over.
+    """
+    if run.state is not State.STOPPING:
+        services.mirror.beat()
     try:
         status = hear(run, services)
     except SshError as error:
@@ -65,38 +92,30 @@ def _is_past(run: Run, services: Services, grace_seconds: float) -> bool:
     return services.clock.now() > lease.deadline + timedelta(seconds=grace_seconds)
 
 
-def ask_provider(run: Run, services: Services, silence: str) -> Event | None:
-    """What the provider says about a machine that does not answer: the event where it is gone, else None."""
+def ask_provider(run: Run, services: Services, silence: str) -> AgentStatus | Event | None:
+    """What the provider says about a machine that does not answer: the event where it is gone, else what is posted."""
     lease = run.lease
     assert lease is not None  # noqa: S101 - only asked while a lease is open
     ref = InstanceRef(lease.selection.offer.region, str(lease.instance_id))
     try:
         status = services.provider.describe(ref)
-    except UnreachableError as error:
+    except (UnreachableError, CredentialsError) as error:  # a machine trains on while a runner's keys run out
         services.report(Note(f"neither the machine ({silence}) nor the provider ({error}) answers; still trying"))
         return _overdue(run, services, services.facts.stop_limit_seconds)
     if status.state in {InstanceState.GONE, InstanceState.STOPPED}:
         return _after_the_end(run, status, services)
     services.report(Note(f"the machine does not answer ({silence}), the provider says {status.state}; still trying"))
-    return _overdue(run, services, services.facts.power_off_seconds)
+    return _overdue(run, services, services.facts.power_off_seconds) or _posted(run, lease, services)
 
 
-def last_words(run: Run, services: Services) -> AgentStatus | None:
-    """The agent's last status in the object storage, for the open lease; None where none can be read.
-
-    Raises StorageError.
-    """
-    lease = run.lease
-    assert lease is not None  # noqa: S101 - only asked while a lease is open
-    content = services.store.get(StoredRun(run.run_id).outcome(lease.lease_id))
-    if content is None:
-        return None
+def _posted(run: Run, lease: Lease, services: Services) -> AgentStatus | None:
     try:
-        status = protocol.decode(content.decode(), AgentStatus, "the agent's outcome")
-    except (ProtocolError, UnicodeDecodeError) as error:
-        services.report(Note(f"{error}; ignored"))
+        status = mailbox.posted(run, lease.lease_id, services)
+    except StorageError as error:
+        services.report(Note(f"nor can the storage be asked: {error}"))
         return None
-    _keep(status, services)
+    if status is not None:
+        _heard(run, status, services)
     return status
 
 
@@ -126,7 +145,7 @@ def _after_the_end(run: Run, instance: InstanceStatus, services: Services) -> Ev
     """What the end of the machine means; None while the storage, which knows how far the agent came, is silent."""
     now = services.clock.now()
     try:
-        said = last_words(run, services)
+        said = _last_words(run, services)
     except StorageError as error:
         if not _is_past(run, services, services.facts.stop_limit_seconds):
             services.report(Note(f"the machine is gone, and how it ended cannot be read yet: {error}"))
@@ -140,11 +159,29 @@ def _after_the_end(run: Run, instance: InstanceStatus, services: Services) -> Ev
     if instance.ended_by is EndCause.INSIDE:
         message = "the machine powered itself off at its deadline"
         return TrainingExited(at=now, reason=Reason.DEADLINE.value, exit_code=None, message=message)
+    if instance.ended_by is EndCause.USER and _ended_at_its_deadline(run, instance, now):
+        message = "the cloud ended the machine at its deadline"
+        return TrainingExited(at=now, reason=Reason.DEADLINE.value, exit_code=None, message=message)
     if instance.ended_by is EndCause.USER:
         message = f"the machine was ended from outside: {instance.reason}"
         hint = f"continue with `gpucost resume {run.run_id}`"
         return StepFailed(at=now, message=message, hint=hint, outcome=Outcome.CANCELLED)
     return Preempted(at=now, message=instance.reason or "the machine is gone, and the provider gives no reason")
+
+
+def _ended_at_its_deadline(run: Run, instance: InstanceStatus, now: datetime) -> bool:
+    """Whether it was the stop that the cloud holds: to the provider that is one of the account's users."""
+    lease = run.lease
+    return lease is not None and lease.cloud_stop_at is not None and (instance.ended_at or now) >= lease.deadline
+
+
+def _last_words(run: Run, services: Services) -> AgentStatus | None:
+    lease = run.lease
+    assert lease is not None  # noqa: S101 - only asked while a lease is open
+    said = mailbox.posted(run, lease.lease_id, services)
+    if said is not None:
+        _keep(said, services)
+    return said
 
 
 def _exit_code(status: AgentStatus) -> int | None:

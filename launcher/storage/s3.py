@@ -9,7 +9,7 @@ from typing import Any
 from boto3.exceptions import S3UploadFailedError
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
-from launcher.providers.aws.account import AwsAccount
+from launcher.providers.aws.account import AwsAccount, Patience
 from launcher.providers.aws.errors import code_of
 from launcher.providers.interface import RefusedError
 from launcher.storage.interface import StorageError, StoredObject
@@ -21,7 +21,7 @@ _NOT_FOUND = frozenset({"404", "NoSuchKey", "NotFound"})
 class S3Store:
     """A bucket and a prefix."""
 
-    def __init__(self, account: AwsAccount, url: str, region: str | None) -> None:
+    def __init__(self, account: AwsAccount, url: str, region: str | None, patience: Patience | None = None) -> None:
         """`url` is `s3://bucket/prefix`. Raises StorageError for one without a bucket, or without credentials."""
         bucket, _, prefix = url.removeprefix("s3://").partition("/")
         if not bucket:
@@ -29,7 +29,7 @@ class S3Store:
         self._bucket = bucket
         self._prefix = prefix.strip("/")
         try:
-            self._client: Any = account.client("s3", region)
+            self._client: Any = account.client("s3", region, patience)
         except RefusedError as error:
             raise StorageError(str(error), hint=error.hint) from error
 

@@ -16,11 +16,13 @@ from pathlib import Path
 from fake_agent import AgentScript
 from fake_compute import FakeProvider, power_off_at
 from fake_machine import FakeConnector, FakeMachine
+from fake_timer import FakePrices, FakeTimer
 from launcher_clock import FakeClock
 from memory_object_store import FakeStore
 from pricing_cases import OVERHEADS, RATES, T4_SMALL
 
 from launcher.bundle import Bundle, pack_remote
+from launcher.claim import take_up
 from launcher.clouds import AWS, CloudFacts
 from launcher.drive import drive
 from launcher.events import Cancelled, Event, LaunchRequested, Reopened, RunOpened
@@ -29,6 +31,7 @@ from launcher.interrupts import Interrupts
 from launcher.jobspec import JobSpec, parse
 from launcher.journal import Journal, replay
 from launcher.localdata import DataFacts
+from launcher.mirror import Launcher, Mirror
 from launcher.planning import Catalog, first_plan, next_plan, selection, workload
 from launcher.providers.interface import LaunchRequest
 from launcher.report import Happened, Note, Update
@@ -85,14 +88,15 @@ class CutJournal(Journal):
         self._cut = cut
         self._lines = 0
 
-    def append(self, event: Event) -> None:
+    def append(self, event: Event) -> str:
         self._lines += 1
         cut = self._cut if self._cut is not None and self._cut.line == self._lines else None
         if cut is not None and cut.before:
             raise Killed
-        super().append(event)
+        line = super().append(event)
         if cut is not None:
             raise Killed
+        return line
 
 
 @cache
@@ -118,6 +122,9 @@ class World:
         self.provider = FakeProvider(self.clock)
         self.connector = FakeConnector(self.clock, self.store, self.provider.machines, self.script)
         self.home = Home(self.folder / "home")
+        self.home.root.mkdir(parents=True, exist_ok=True)
+        self.timer = FakeTimer(self.clock, self.provider)
+        self.prices = FakePrices()
         self.store.objects["data/pictures.tar"] = b"pictures"
         self.updates: list[Update] = []
         self.credentials: Callable[[], bytes | None] = lambda: b"[default]\n"
@@ -162,6 +169,7 @@ class World:
             run = replay(journal.events(), str(journal.path))
             services = self.services(run, interrupts, report)
             try:
+                run = take_up(journal, services.mirror, self.clock, services.report)
                 return drive(run, journal, services)
             finally:
                 self._listening = False
@@ -219,8 +227,13 @@ class World:
 
         return Services(
             provider=self.provider,
+            timer=self.timer,
+            prices=self.prices,
             facts=self.facts,
             store=self.store,
+            mirror=Mirror(
+                self.store, run.run_id, Launcher("laptop/4242", self.home.place()), self.clock, self.folder / "scratch"
+            ),
             storage=StorageSpec(self.store.url, "us-east-1", credentials="file"),
             credentials=self.credentials,
             connect=self.connector,

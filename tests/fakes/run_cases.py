@@ -14,6 +14,7 @@ from launcher import run as table
 from launcher.events import DeadlineBasis, Estimate, Event, Lease, Outcome, Selection, SyncedCheckpoint
 from launcher.jobspec import parse
 from launcher.run import Run, State
+from pricing.cost import PriceChange
 from pricing.ledger import EndedBy, LeaseInterval, LedgerEntry, ledger_entry
 from pricing.offers import CapacityType, Offer
 
@@ -97,6 +98,11 @@ SAMPLES: dict[type[Event], Event] = {
         opened(),
         launch(),
         events.InstanceCreated(at=later(70), instance_id="i-1"),
+        events.Claimed(at=later(65), launcher="laptop/4242"),
+        events.LimitsChanged(at=later(66), budget_usd=Decimal(7), ends_by=later(90_000)),
+        events.CloudStopArmed(at=later(71), until=later(3660), message=""),
+        events.PriceChanged(at=later(250), change=PriceChange(later(250), Decimal("0.25"))),
+        events.Abandoned(at=later(90), message="there is no key to this machine here"),
         events.InstanceReady(at=later(100), address="198.51.100.1", host_key="ssh-ed25519 K", running_since=later(80)),
         events.DataStaged(at=later(130)),
         events.CheckpointSynced(at=later(200), checkpoint=checkpoint(1)),

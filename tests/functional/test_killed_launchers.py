@@ -8,7 +8,7 @@ from launcher_world import Cut, Killed, World
 from launcher.events import Outcome
 from launcher.run import State
 
-LINES = 13
+LINES = 15
 """Journal lines of an undisturbed run after its first one."""
 
 
@@ -51,7 +51,7 @@ def test_a_run_that_loses_every_launcher_at_the_same_kind_of_line_still_ends(tmp
     world = World(tmp_path)
     run_id = world.open()
     for _ in range(40):
-        run = world.drive_until_killed(run_id, cut=Cut(1 + line % 3, before=False))
+        run = world.drive_until_killed(run_id, cut=Cut(2 + line % 3, before=False))
         if run.state is State.SETTLED:
             break
     assert world.check(run_id).outcome is Outcome.DONE
@@ -77,7 +77,7 @@ def test_a_launcher_may_die_after_any_of_its_effects(tmp_path):
         assert len(world.provider.machines) == 1, f"killed after effect {number}"
 
 
-@pytest.mark.parametrize("line", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("line", [2, 3, 4, 5, 6, 9])
 def test_a_machine_whose_launcher_never_comes_back_ends_by_itself(tmp_path, line):
     world = World(tmp_path)
     run_id = world.open()
@@ -88,7 +88,7 @@ def test_a_machine_whose_launcher_never_comes_back_ends_by_itself(tmp_path, line
         assert machine.ended_at <= run.lease.deadline
 
 
-@pytest.mark.parametrize("line", [4, 7, 9])
+@pytest.mark.parametrize("line", [6, 9, 11])
 @pytest.mark.parametrize("hours", [0.5, 3, 72])
 def test_a_run_that_was_finished_while_no_launcher_lived_is_done(tmp_path, line, hours):
     """The agent's last words are in the storage; the provider may have forgotten the machine by then."""
@@ -104,7 +104,7 @@ def test_a_run_that_was_finished_while_no_launcher_lived_is_done(tmp_path, line,
     world.check(run_id, late_seconds=world.facts.linger_seconds + world.facts.power_off_seconds)
 
 
-@pytest.mark.parametrize("line", [1, 2, 3])
+@pytest.mark.parametrize("line", [2, 3, 4, 5])
 def test_a_machine_that_never_trained_is_accounted_for_even_when_the_provider_has_forgotten_it(tmp_path, line):
     world = World(tmp_path)
     run_id = world.open()
@@ -121,7 +121,7 @@ def test_a_launch_that_was_asked_for_long_ago_is_not_made_any_more(tmp_path):
     """Its machine would power itself off at once, and be paid for."""
     world = World(tmp_path)
     run_id = world.open()
-    world.drive_until_killed(run_id, cut=Cut(1, before=False))
+    world.drive_until_killed(run_id, cut=Cut(2, before=False))
     world.clock.sleep(24 * 3600)
     run = world.drive(run_id)
     world.check(run_id)

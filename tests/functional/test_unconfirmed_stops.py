@@ -216,10 +216,10 @@ class FullDisk(CutJournal):
         self._lines += 1
         if self._lines >= self._cut.line:
             raise OSError(errno.ENOSPC, "No space left on device")
-        Journal.append(self, event)
+        return Journal.append(self, event)
 
 
-@pytest.mark.parametrize("line", range(1, 13))
+@pytest.mark.parametrize("line", range(1, 15))
 def test_a_journal_that_cannot_be_written_is_loud_where_a_machine_may_be_billed(tmp_path, line):
     world = World(tmp_path)
     world.journal_class = FullDisk

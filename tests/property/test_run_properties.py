@@ -22,6 +22,7 @@ from launcher import run as table
 from launcher.events import Event, Lease, Outcome
 from launcher.journal import decode, encode, replay
 from launcher.run import TRANSITIONS, Run, State
+from pricing.cost import PriceChange
 from remote.protocol import Reason
 
 STEPS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 900)), max_size=25)
@@ -34,7 +35,7 @@ def possible(run: Run) -> list[type[Event]]:
     for (state, kind), _ in sorted(TRANSITIONS.items(), key=str):
         needs_none = kind in {events.LaunchRequested, events.Replanned, events.Settled}
         blocked = (needs_none and run.lease is not None) or (kind is events.LeaseClosed and run.lease is None)
-        unmade = kind is events.InstanceReady and (run.lease is None or run.lease.instance_id is None)
+        unmade = kind in {events.InstanceReady, events.CloudStopArmed} and (run.lease is None or run.lease.instance_id is None)
         if state is run.state and not blocked and not unmade:
             found += [kind] * (1 if kind in table.STOPS_A_LEASE else 4)
     return [kind for kind in found if run.lease is not None or kind is not events.InstanceCreated]
@@ -54,6 +55,15 @@ def make(kind: type[Event], run: Run, choice: int, elapsed: float) -> Event:
             host_key=f"ssh-ed25519 KEY{run.attempt}",
             running_since=at,
         ),
+        events.Claimed: lambda: events.Claimed(at=at, launcher=f"host/{choice % 3}"),
+        events.LimitsChanged: lambda: events.LimitsChanged(at=at, budget_usd=Decimal(choice % 9), ends_by=None),
+        events.CloudStopArmed: lambda: events.CloudStopArmed(
+            at=at, until=None if choice % 2 else later(elapsed + 3600), message="not permitted" if choice % 2 else ""
+        ),
+        events.PriceChanged: lambda: events.PriceChanged(
+            at=at, change=PriceChange(at, Decimal(1 + choice % 9) / Decimal(10))
+        ),
+        events.Abandoned: lambda: events.Abandoned(at=at, message="of no use"),
         events.DataStaged: lambda: events.DataStaged(at=at),
         events.CheckpointSynced: lambda: events.CheckpointSynced(at=at, checkpoint=checkpoint(1 + choice % 4)),
         events.TrainingExited: lambda: events.TrainingExited(

@@ -20,6 +20,7 @@ from launcher.events import (
 )
 from launcher.recovery import COOL_DOWN, EXIT_CODES, MAX_ATTEMPTS, cooled, epochs_done, verdict
 from launcher.run import State
+from pricing.offers import CapacityType
 from remote.protocol import Reason
 
 
@@ -104,14 +105,27 @@ def test_every_outcome_has_its_documented_exit_code():
         Outcome.CANCELLED: 130,
     }
     assert set(EXIT_CODES) == set(Outcome)
-    assert {code.value for code in ExitCode} == {0, 2, 3, 4, 5, 6, 7, 130}
+    assert {code.value for code in ExitCode} == {0, 2, 3, 4, 5, 6, 7, 8, 130}
 
 
 def test_a_refused_offer_is_cooled_down_for_a_while():
-    run = replace(run_in(State.PLANNED), refusals=(Refusal(OFFER.key, later(0), "none left"),))
-    assert cooled(run, later(10)) == {OFFER.key}
-    assert cooled(run, later(COOL_DOWN.total_seconds() - 1)) == {OFFER.key}
-    assert cooled(run, later(COOL_DOWN.total_seconds())) == frozenset()
+    refusals = (Refusal(OFFER.key, later(0), "none left"),)
+    assert cooled(refusals, [OFFER], later(10)) == {OFFER.key}
+    assert cooled(refusals, [OFFER], later(COOL_DOWN.total_seconds() - 1)) == {OFFER.key}
+    assert cooled(refusals, [OFFER], later(COOL_DOWN.total_seconds())) == frozenset()
+
+
+def test_a_used_up_quota_cools_its_whole_family_in_that_region_and_market():
+    other_zone = replace(OFFER, zone="use1-az2")
+    other_size = replace(OFFER, instance=replace(OFFER.instance, name="g4dn.2xlarge"))
+    on_demand = replace(OFFER, capacity_type=CapacityType.ON_DEMAND)
+    other_region = replace(OFFER, region="us-west-2", zone="usw2-az1")
+    other_family = replace(OFFER, instance=replace(OFFER.instance, name="p3.2xlarge"))
+    everything = [OFFER, other_zone, other_size, on_demand, other_region, other_family]
+    quota = (Refusal(OFFER.key, later(0), "VcpuLimitExceeded", quota=True),)
+    assert cooled(quota, everything, later(10)) == {OFFER.key, other_zone.key, other_size.key}
+    place = (Refusal(OFFER.key, later(0), "InsufficientInstanceCapacity"),)
+    assert cooled(place, everything, later(10)) == {OFFER.key}
 
 
 def test_only_what_every_task_has_in_the_storage_counts_as_done():

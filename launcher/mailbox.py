@@ -1,0 +1,43 @@
+"""What passes between launcher and agent through the object storage, where SSH does not reach.
+
+The agent posts a copy of its status there about once a minute and, at its end, its last words; a command is left for it
+beside them. Everything here is slower than SSH and needs nothing but the prefix: neither a key nor an open port.
+"""
+
+from __future__ import annotations
+
+from launcher.run import Run
+from launcher.services import Services
+from launcher.storage.interface import StorageError
+from remote import protocol
+from remote.protocol import AgentStatus, ProtocolError, Reason, StopCommand, StoredRun
+
+
+def last_words(run: Run, lease_id: str, services: Services) -> AgentStatus | None:
+    """The agent's last status, stored when it ended; None where none can be read. Raises StorageError."""
+    return _status(StoredRun(run.run_id).outcome(lease_id), services)
+
+
+def posted(run: Run, lease_id: str, services: Services) -> AgentStatus | None:
+    """The agent's newest word in the storage; None where none can be read. Raises StorageError."""
+    return last_words(run, lease_id, services) or _status(StoredRun(run.run_id).posted_status(lease_id), services)
+
+
+def post_stop(run: Run, lease_id: str, reason: Reason, services: Services) -> bool:
+    """Leave the command to save and end; False where the storage does not take it."""
+    command = StopCommand(reason, services.clock.now().timestamp())
+    try:
+        services.store.create(StoredRun(run.run_id).posted_command(lease_id), protocol.encode(command).encode())
+    except StorageError:
+        return False
+    return True
+
+
+def _status(key: str, services: Services) -> AgentStatus | None:
+    content = services.store.get(key)
+    if content is None:
+        return None
+    try:
+        return protocol.decode(content.decode(), AgentStatus, key)
+    except (ProtocolError, UnicodeDecodeError):
+        return None
