@@ -15,8 +15,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from decimal import Decimal
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ from launcher.errors import BadInput, ProviderError
 from launcher.sandbox import processes, state
 from launcher.sandbox.faults import FaultPlan
 from launcher.sandbox.guest import remove_tree
+from launcher.sandbox.prices import PriceList, SpotPrice
 from launcher.sandbox.runner import import_path
 from launcher.sandbox.state import SandboxInfo, SandboxPaths, SandboxSettings, SandboxStatus
 
@@ -34,11 +36,11 @@ LOCK_SECONDS = 90.0
 _NEEDED = ("moto", "asyncssh", "flask", "werkzeug", "boto3")
 
 
-def up(home: Path, settings: SandboxSettings | None = None) -> SandboxInfo:
-    """The running sandbox of `home`, started if there is none; `settings` count only for a new one.
+def up(home: Path, settings: SandboxSettings | None = None, spot_prices: Iterable[SpotPrice] = ()) -> SandboxInfo:
+    """The running sandbox of `home`, started if there is none; `settings` and `spot_prices` are for a new one only.
 
-    Clears away what a crashed one left. Raises BadInput where the sandbox cannot run at all, ProviderError where it
-    does not start.
+    Prices are not looked at where one runs, so a generator that finds them costs nothing then. Clears away what a
+    crashed one left. Raises BadInput where the sandbox cannot run at all, ProviderError where it does not start.
     """
     _require_host()
     paths = SandboxPaths(home)
@@ -51,7 +53,7 @@ def up(home: Path, settings: SandboxSettings | None = None) -> SandboxInfo:
         if running is not None:
             return running
         _clear(paths)
-        return _start(paths, settings or SandboxSettings())
+        return _start(paths, settings or SandboxSettings(), PriceList(tuple(spot_prices)))
 
 
 def down(home: Path) -> bool:
@@ -113,6 +115,16 @@ def kill(home: Path, instance_id: str) -> list[str]:
     return _ids(_order(_need(home), "kill", json.dumps({"instance_id": instance_id})))
 
 
+def set_spot_price(home: Path, instance_type: str, zone_id: str | None, usd_per_hour: Decimal) -> list[SpotPrice]:
+    """From now on an instance type costs this as spot, in one zone or in all that have a price. Returns what changed.
+
+    Raises BadInput: no sandbox, no such zone, no zone has a price, or an amount that is none.
+    """
+    body = json.dumps({"instance_type": instance_type, "zone_id": zone_id, "usd_per_hour": str(usd_per_hour)})
+    text = _order(_need(home), "spot-price", body)
+    return list(state.decode(text, PriceList, "prices of the sandbox").prices)
+
+
 def inject(home: Path, plan: FaultPlan) -> None:
     """Arm a fault. Raises BadInput: no sandbox, or a pattern that is no regular expression."""
     _order(_need(home), "faults", state.encode(plan))
@@ -135,10 +147,11 @@ def _require_host() -> None:
         raise BadInput(f"the sandbox needs packages that are not installed: {', '.join(missing)}", hint=INSTALL)
 
 
-def _start(paths: SandboxPaths, settings: SandboxSettings) -> SandboxInfo:
+def _start(paths: SandboxPaths, settings: SandboxSettings, prices: PriceList) -> SandboxInfo:
     try:
         paths.root.mkdir(mode=0o711)
         state.write_text(paths.settings, state.encode(settings))
+        state.write_text(paths.prices, state.encode(prices))
     except OSError as error:
         remove_tree(paths.root)
         raise _unwritable(paths.root, error) from error

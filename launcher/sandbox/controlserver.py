@@ -1,4 +1,4 @@
-"""The daemon's side of the control endpoint: status, interruptions, faults, the end. Only for holders of its token."""
+"""The daemon's side of the control endpoint: status, interruptions, prices, faults, the end. It wants its token."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
 from wsgiref.types import WSGIEnvironment
 
 from launcher.errors import BadInput
@@ -14,6 +16,7 @@ from launcher.sandbox import calls, state
 from launcher.sandbox.calls import Answer
 from launcher.sandbox.faults import FaultPlan, Faults
 from launcher.sandbox.hypervisor import Hypervisor, Refused
+from launcher.sandbox.prices import PriceHistory, PriceList
 from launcher.sandbox.state import SandboxStatus
 
 _HEADER = f"HTTP_{state.CONTROL_HEADER.upper().replace('-', '_')}"
@@ -35,11 +38,21 @@ class KillOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceOrder:
+    """Body of `spot-price`."""
+
+    instance_type: str
+    usd_per_hour: Decimal
+    zone_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Daemon:
     """What the orders act on."""
 
     token: str
     hypervisor: Hypervisor
+    prices: PriceHistory
     faults: Callable[[], Faults]
     status: Callable[[], SandboxStatus]
     lock: threading.RLock
@@ -55,6 +68,7 @@ class ControlServer:
             "status": self._status,
             "interrupt": self._interrupt,
             "kill": self._kill,
+            "spot-price": self._spot_price,
             "faults": self._faults,
             "clear-faults": self._clear_faults,
             "down": self._down,
@@ -86,6 +100,11 @@ class ControlServer:
         order = state.decode(body, KillOrder, "kill")
         self._daemon.hypervisor.kill(order.instance_id)
         return json.dumps({"ids": [order.instance_id]})
+
+    def _spot_price(self, body: str) -> str:
+        order = state.decode(body, PriceOrder, "spot price")
+        changed = self._daemon.prices.change(order.instance_type, order.zone_id, order.usd_per_hour, datetime.now(UTC))
+        return state.encode(PriceList(tuple(changed)))
 
     def _faults(self, body: str) -> str:
         self._daemon.faults().add(state.decode(body, FaultPlan, "fault plan"))

