@@ -101,6 +101,10 @@ class RefusedError(Exception):
         self.hint = hint
 
 
+class CredentialsError(RefusedError):
+    """The credentials do not work, or no longer: they may end while a machine runs, and its other stops hold."""
+
+
 class UnreachableError(Exception):
     """The provider cannot be reached or fails by itself; nothing is known. Ask again."""
 

@@ -8,6 +8,8 @@ from typing import Any
 import boto3
 from botocore.stub import Stubber
 
+from launcher.providers.aws.account import Patience
+
 REGION = "us-east-1"
 
 
@@ -23,11 +25,11 @@ class StubbedAccount:
         self._session = session or _session()
         self._clients: dict[str, Any] = {}
         self._stubs: dict[str, Stubber] = {}
-        self.asked: list[tuple[str, str | None]] = []
+        self.asked: list[tuple[str, str | None, Patience | None]] = []
 
-    def client(self, service: str, region: str | None) -> Any:
+    def client(self, service: str, region: str | None, patience: Patience | None = None) -> Any:
         """See `AwsAccount`."""
-        self.asked.append((service, region))
+        self.asked.append((service, region, patience))
         self._stub(service)
         return self._clients[service]
 

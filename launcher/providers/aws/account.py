@@ -13,6 +13,25 @@ from launcher.providers.aws.errors import translate
 
 
 @dataclass(frozen=True, slots=True)
+class Patience:
+    """How often the SDK tries one call, and how long it waits each time."""
+
+    attempts: int
+    connect_seconds: float
+    read_seconds: float
+
+
+ASKING = Patience(attempts=2, connect_seconds=3, read_seconds=7)
+"""At most about 20 s: whoever asks has a loop of its own, and something else to look at."""
+LAUNCHING = Patience(attempts=2, connect_seconds=3, read_seconds=27)
+"""At most about a minute: RunInstances can take half of one. Not more: the walk over zones and types is ours."""
+STORING = Patience(attempts=5, connect_seconds=5, read_seconds=60)
+"""Objects: the size of an answer is not known."""
+HASTE = Patience(attempts=2, connect_seconds=2, read_seconds=5)
+"""Small objects that nobody waits for, such as a copy of the journal."""
+
+
+@dataclass(frozen=True, slots=True)
 class AwsAccount:
     """How to reach an account; keys are given only for the embedded cloud, else the SDK's own chain finds them."""
 
@@ -22,11 +41,13 @@ class AwsAccount:
     access_key: str | None = None
     secret_key: str | None = field(default=None, repr=False)
 
-    def client(self, service: str, region: str | None) -> Any:  # noqa: ANN401 - boto3 makes its clients at run time
+    def client(self, service: str, region: str | None, patience: Patience | None = None) -> Any:  # noqa: ANN401 - boto3 makes its clients at run time
         """A client with bounded retries and time-outs. Raises RefusedError for credentials that do not work."""
-        endpoint = self.s3_endpoint_url if service == "s3" else self.endpoint_url
+        objects = service == "s3"
+        endpoint = self.s3_endpoint_url if objects else self.endpoint_url
+        config = _config(patience or (STORING if objects else ASKING))
         try:
-            return self.session(region).client(service, endpoint_url=endpoint, config=_config(service))
+            return self.session(region).client(service, endpoint_url=endpoint, config=config)
         except BotoCoreError as error:
             raise translate(error) from error
 
@@ -43,13 +64,31 @@ class AwsAccount:
             raise translate(error) from error
 
 
-def _config(service: str) -> Config:
-    # RunInstances must not be repeated behind our back for long: the walk over zones and types is ours.
-    attempts = 5 if service == "s3" else 2
+class Clients:
+    """The clients of one account, each made when it is first asked for, and kept."""
+
+    def __init__(self, account: AwsAccount) -> None:
+        self._account = account
+        self._made: dict[tuple[str, str, Patience], Any] = {}
+
+    def get(self, service: str, region: str, patience: Patience = ASKING) -> Any:  # noqa: ANN401 - a boto3 client
+        """The client of a service in a region. Raises RefusedError for credentials that do not work."""
+        key = (service, region, patience)
+        if key not in self._made:
+            self._made[key] = self._account.client(service, region, patience)
+        return self._made[key]
+
+    def close(self) -> None:
+        """Let go of their connections."""
+        for client in self._made.values():
+            client.close()
+
+
+def _config(patience: Patience) -> Config:
     return Config(
-        retries={"mode": "standard", "total_max_attempts": attempts},
-        connect_timeout=5,
-        read_timeout=60,
+        retries={"mode": "standard", "total_max_attempts": patience.attempts},
+        connect_timeout=patience.connect_seconds,
+        read_timeout=patience.read_seconds,
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )

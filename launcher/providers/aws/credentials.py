@@ -12,7 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from launcher.providers.aws.account import AwsAccount
 from launcher.providers.aws.errors import translate
-from launcher.providers.interface import RefusedError
+from launcher.providers.interface import CredentialsError
 
 FEDERATION_SECONDS = 36 * 3600
 
@@ -27,7 +27,7 @@ def machine_credentials(
     except BotoCoreError as error:
         raise translate(error) from error
     if keys is None:
-        raise RefusedError("there are no usable AWS credentials", hint="run `aws configure` or set AWS_PROFILE")
+        raise CredentialsError("there are no usable AWS credentials", hint="run `aws configure` or set AWS_PROFILE")
     if keys.token:
         return _file(str(keys.access_key), str(keys.secret_key), str(keys.token))
     duration = int(min(max(seconds, 900), FEDERATION_SECONDS))

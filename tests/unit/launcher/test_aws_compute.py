@@ -1,88 +1,33 @@
-"""What is asked of EC2 and how its answers are read: botocore's own clients, checked call by call, no network."""
+"""How EC2's answers are read, and how machines end: botocore's own clients, checked call by call, no network."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from aws_cases import (
+    LAUNCH,
+    OF_RUN,
+    OPEN_REQUESTS,
+    REF,
+    REQUEST,
+    compute,
+    described,
+    expect_run,
+    expect_surroundings,
+    instance,
+)
 from botocore.exceptions import EndpointConnectionError
-from run_cases import OFFER, RUN_ID
+from launcher_clock import START, FakeClock
+from run_cases import RUN_ID
 from stubbed_aws import REGION, StubbedAccount
 
-from launcher.providers.aws.compute import AwsCompute, host_key_in
-from launcher.providers.interface import (
-    CapacityError,
-    EndCause,
-    InstanceRef,
-    InstanceState,
-    LaunchRequest,
-    RefusedError,
-    UnreachableError,
-)
-from pricing.offers import CapacityType
+from launcher.providers.aws.description import host_key_in
+from launcher.providers.interface import EndCause, InstanceState, RefusedError, UnreachableError
 
-PARAMETER = "/aws/service/deeplearning/ami/x86_64/some-image/latest/ami-id"
-REF = InstanceRef(REGION, "i-0123456789abcdef0")
-NAME = f"gpucost-{RUN_ID}"
-REQUEST = LaunchRequest(
-    run_id=RUN_ID,
-    lease_id=f"{RUN_ID}-1",
-    token="t" * 48,
-    offer=OFFER,
-    disk_gib=100,
-    user_data="#!/bin/sh\n",
-    deadline=datetime(2026, 12, 1, 2, 30, tzinfo=UTC),
-    ssh_public_key="ssh-ed25519 AAAA gpucost",
-    tags={"gpucost-name": "job", "gpucost-deadline": "2026-12-01T10:00:00+00:00"},
-)
-IMAGE = {
-    "ImageId": "ami-1",
-    "RootDeviceName": "/dev/sda1",
-    "BlockDeviceMappings": [
-        {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 65}},
-        {"DeviceName": "/dev/sdb", "VirtualName": "ephemeral0"},
-    ],
-}
-TAGS = [
-    {"Key": "gpucost-name", "Value": "job"},
-    {"Key": "gpucost-deadline", "Value": "2026-12-01T10:00:00+00:00"},
-    {"Key": "gpucost-run", "Value": RUN_ID},
-    {"Key": "gpucost-lease", "Value": f"{RUN_ID}-1"},
-    {"Key": "Name", "Value": f"gpucost {RUN_ID}"},
-]
-OWN_TAG = [{"Key": "gpucost-run", "Value": RUN_ID}]
-LAUNCH = {
-    "ClientToken": "t" * 48,
-    "ImageId": "ami-1",
-    "InstanceType": "g4dn.xlarge",
-    "MinCount": 1,
-    "MaxCount": 1,
-    "KeyName": NAME,
-    "UserData": "#!/bin/sh\n",
-    "InstanceInitiatedShutdownBehavior": "terminate",
-    "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "HttpPutResponseHopLimit": 1},
-    "BlockDeviceMappings": [
-        {
-            "DeviceName": "/dev/sda1",
-            "Ebs": {"VolumeSize": 100, "VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True},
-        }
-    ],
-    "InstanceMarketOptions": {
-        "MarketType": "spot",
-        "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
-    },
-    "TagSpecifications": [
-        {"ResourceType": kind, "Tags": TAGS}
-        for kind in ("instance", "volume", "network-interface", "spot-instances-request")
-    ],
-    "Placement": {"AvailabilityZone": "us-east-1c"},
-    "SecurityGroupIds": ["sg-1"],
-}
-GROUP_FILTER = {"Filters": [{"Name": "group-name", "Values": [NAME]}]}
-INGRESS = {
-    "GroupId": "sg-1",
-    "IpPermissions": [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "203.0.113.7/32"}]}],
+TAKEN = {
+    "Code": "Server.SpotInstanceTermination",
+    "Message": "Server.SpotInstanceTermination: Spot instance termination",
 }
 
 
@@ -91,160 +36,6 @@ def account():
     made = StubbedAccount()
     yield made
     made.close()
-
-
-def compute(account, **changes):
-    settings = {"image_parameter": PARAMETER, "instance_profile": None, "subnet": None} | changes
-    return AwsCompute(account, ssh_cidr=lambda: "203.0.113.7/32", **settings)
-
-
-def expect_image(account, image=IMAGE):
-    account.expect("ssm", "get_parameter", {"Parameter": {"Value": "ami-1"}}, {"Name": PARAMETER})
-    account.expect("ec2", "describe_images", {"Images": [image]}, {"ImageIds": ["ami-1"]})
-
-
-def expect_key(account):
-    account.expect(
-        "ec2",
-        "import_key_pair",
-        {},
-        {
-            "KeyName": NAME,
-            "PublicKeyMaterial": b"ssh-ed25519 AAAA gpucost",
-            "TagSpecifications": [{"ResourceType": "key-pair", "Tags": OWN_TAG}],
-        },
-    )
-
-
-def expect_zone(account):
-    zones = [{"ZoneId": "use1-az4", "ZoneName": "us-east-1a"}, {"ZoneId": "use1-az1", "ZoneName": "us-east-1c"}]
-    account.expect("ec2", "describe_availability_zones", {"AvailabilityZones": zones}, {})
-
-
-def expect_new_group(account, **more):
-    account.expect("ec2", "describe_security_groups", {"SecurityGroups": []}, GROUP_FILTER)
-    account.expect(
-        "ec2",
-        "create_security_group",
-        {"GroupId": "sg-1"},
-        {
-            "GroupName": NAME,
-            "Description": "gpucost: SSH from the launcher only",
-            "TagSpecifications": [{"ResourceType": "security-group", "Tags": OWN_TAG}],
-            **more,
-        },
-    )
-    account.expect("ec2", "authorize_security_group_ingress", {}, INGRESS)
-
-
-def expect_run(account, parameters):
-    account.expect("ec2", "run_instances", {"Instances": [{"InstanceId": REF.instance_id}]}, parameters)
-
-
-def test_a_spot_launch_is_asked_for_with_all_that_keeps_it_safe(account):
-    """Token, one-time spot without a maximum price, own power-off ends it, encrypted gp3, IMDSv2, tags, own group."""
-    expect_image(account)
-    expect_key(account)
-    expect_zone(account)
-    expect_new_group(account)
-    expect_run(account, LAUNCH)
-    assert compute(account).launch(REQUEST) == REF
-    account.done()
-    assert "MaxPrice" not in str(LAUNCH)
-    assert {region for _, region in account.asked} == {REGION}
-
-
-def test_an_on_demand_launch_asks_for_no_spot(account):
-    offer = replace(OFFER, capacity_type=CapacityType.ON_DEMAND, zone="")
-    expected = {k: v for k, v in LAUNCH.items() if k not in {"InstanceMarketOptions", "Placement"}}
-    expected["TagSpecifications"] = LAUNCH["TagSpecifications"][:3]
-    expect_image(account)
-    expect_key(account)
-    expect_new_group(account)
-    expect_run(account, expected)
-    compute(account).launch(replace(REQUEST, offer=offer))
-    account.done()
-
-
-def test_role_and_subnet_of_the_job_are_used(account):
-    expect_image(account)
-    expect_key(account)
-    expect_zone(account)
-    account.expect("ec2", "describe_security_groups", {"SecurityGroups": []}, GROUP_FILTER)
-    account.expect("ec2", "describe_subnets", {"Subnets": [{"VpcId": "vpc-1"}]}, {"SubnetIds": ["subnet-1"]})
-    account.expect("ec2", "create_security_group", {"GroupId": "sg-1"}, None)
-    account.expect("ec2", "authorize_security_group_ingress", {}, INGRESS)
-    expect_run(account, {**LAUNCH, "IamInstanceProfile": {"Name": "role"}, "SubnetId": "subnet-1"})
-    compute(account, instance_profile="role", subnet="subnet-1").launch(REQUEST)
-    account.done()
-
-
-def test_a_repeated_launch_takes_the_key_pair_and_group_that_are_there(account):
-    expect_image(account)
-    account.refuse("ec2", "import_key_pair", "InvalidKeyPair.Duplicate")
-    expect_zone(account)
-    account.expect("ec2", "describe_security_groups", {"SecurityGroups": [{"GroupId": "sg-1"}]}, GROUP_FILTER)
-    account.refuse("ec2", "authorize_security_group_ingress", "InvalidPermission.Duplicate")
-    expect_run(account, LAUNCH)
-    assert compute(account).launch(REQUEST) == REF
-    account.done()
-
-
-def test_the_disk_is_never_smaller_than_the_image(account):
-    big = {**IMAGE, "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 250}}]}
-    disk = {**LAUNCH["BlockDeviceMappings"][0], "Ebs": {**LAUNCH["BlockDeviceMappings"][0]["Ebs"], "VolumeSize": 250}}
-    expect_image(account, big)
-    expect_key(account)
-    expect_zone(account)
-    expect_new_group(account)
-    expect_run(account, {**LAUNCH, "BlockDeviceMappings": [disk]})
-    compute(account).launch(REQUEST)
-    account.done()
-
-
-def test_an_image_that_the_region_does_not_have_is_refused_with_its_name(account):
-    account.expect("ssm", "get_parameter", {"Parameter": {"Value": "ami-1"}}, {"Name": PARAMETER})
-    account.expect("ec2", "describe_images", {"Images": []}, {"ImageIds": ["ami-1"]})
-    with pytest.raises(RefusedError, match="ami-1"):
-        compute(account).launch(REQUEST)
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("InsufficientInstanceCapacity", CapacityError),
-        ("VcpuLimitExceeded", CapacityError),
-        ("RequestLimitExceeded", UnreachableError),
-        ("UnauthorizedOperation", RefusedError),
-    ],
-)
-def test_a_refused_launch_raises_the_ports_error(account, code, kind):
-    expect_image(account)
-    expect_key(account)
-    expect_zone(account)
-    expect_new_group(account)
-    account.refuse("ec2", "run_instances", code)
-    with pytest.raises(kind, match=code):
-        compute(account).launch(REQUEST)
-
-
-def instance(state, **more):
-    return {
-        "InstanceId": REF.instance_id,
-        "State": {"Name": state},
-        "LaunchTime": datetime(2026, 12, 1, 9, 1, tzinfo=UTC),
-        "Tags": [{"Key": "gpucost-run", "Value": RUN_ID}, {"Key": "gpucost-lease", "Value": f"{RUN_ID}-1"}],
-        **more,
-    }
-
-
-def described(account, *instances):
-    account.expect(
-        "ec2",
-        "describe_instances",
-        {"Reservations": [{"Instances": [one]} for one in instances]},
-        {"InstanceIds": [REF.instance_id]},
-    )
 
 
 CONSOLE = """[   12.3] cloud-init: stuff
@@ -365,7 +156,7 @@ def test_machines_are_found_by_the_tag_of_their_run(account):
         "ec2",
         "describe_instances",
         {"Reservations": [{"Instances": [instance("pending")]}, {"Instances": [instance("terminated")]}]},
-        {"Filters": [{"Name": "tag:gpucost-run", "Values": [RUN_ID]}]},
+        {"Filters": [OF_RUN]},
     )
     found = compute(account).find(RUN_ID, REGION)
     assert [status.state for status in found] == [InstanceState.PENDING, InstanceState.GONE]
@@ -377,19 +168,146 @@ def test_ending_what_is_gone_is_a_success(account):
     account.done()
 
 
-def test_what_was_made_beside_the_machine_is_deleted(account):
-    account.expect("ec2", "delete_key_pair", {}, {"KeyName": NAME})
-    account.expect("ec2", "describe_security_groups", {"SecurityGroups": [{"GroupId": "sg-1"}]}, GROUP_FILTER)
+def taken_back(account, *updates):
+    """A spot machine that EC2 took back, without a time; its spot request changed at these times."""
+    spot = instance("terminated", InstanceLifecycle="spot", StateReason=TAKEN, StateTransitionReason=TAKEN["Code"])
+    described(account, spot)
+    account.expect(
+        "ec2",
+        "describe_spot_instance_requests",
+        {"SpotInstanceRequests": [{"Status": {"Code": "x", "UpdateTime": at}} for at in updates]},
+        {"Filters": [{"Name": "instance-id", "Values": [REF.instance_id]}]},
+    )
+    return spot
+
+
+def at(minutes):
+    """A clock so many minutes after the start."""
+    clock = FakeClock()
+    clock.sleep(60 * minutes)
+    return clock
+
+
+def test_the_end_of_a_spot_machine_that_was_taken_back_is_read_from_its_request(account):
+    """The request has its last status from the notice on: the machine may have run for two minutes more."""
+    taken_back(account, START + timedelta(minutes=10))
+    status = compute(account, at(minutes=40)).describe(REF)
+    assert (status.ended_by, status.ended_at) == (EndCause.PROVIDER, START + timedelta(minutes=12))
+    account.done()
+
+
+def test_a_machine_cannot_have_ended_later_than_now(account):
+    taken_back(account, START + timedelta(minutes=10))
+    assert compute(account, at(minutes=11)).describe(REF).ended_at == START + timedelta(minutes=11)
+
+
+def test_the_request_of_a_spot_machine_is_asked_for_once(account):
+    spot = taken_back(account, START)
+    described(account, spot)
+    account.expect("ec2", "describe_instances", {"Reservations": [{"Instances": [spot]}]}, {"Filters": [OF_RUN]})
+    provider = compute(account, at(minutes=9))
+    seen = [provider.describe(REF), provider.describe(REF), *provider.find(RUN_ID, REGION)]
+    assert {status.ended_at for status in seen} == {START + timedelta(minutes=2)}
+    account.done()
+
+
+def test_a_request_that_may_not_be_read_or_is_not_there_leaves_the_end_unknown(account):
+    taken_back(account)
+    assert compute(account).describe(REF).ended_at is None
+    spot = instance("terminated", InstanceLifecycle="spot", StateReason=TAKEN)
+    described(account, spot)
+    account.refuse("ec2", "describe_spot_instance_requests", "UnauthorizedOperation")
+    described(account, spot)
+    provider = compute(account)
+    assert [provider.describe(REF).ended_at for _ in range(2)] == [None, None]
+    account.done()
+
+
+def test_a_request_that_cannot_be_read_now_is_asked_for_again(account):
+    described(account, instance("terminated", InstanceLifecycle="spot", StateReason=TAKEN))
+    account.refuse("ec2", "describe_spot_instance_requests", "RequestLimitExceeded", status=503)
+    provider = compute(account, at(minutes=9))
+    assert provider.describe(REF).ended_at is None
+    taken_back(account, START)
+    assert provider.describe(REF).ended_at == START + timedelta(minutes=2)
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        instance("terminated", StateReason=TAKEN),
+        instance("shutting-down", InstanceLifecycle="spot", StateReason=TAKEN),
+        instance(
+            "terminated",
+            InstanceLifecycle="spot",
+            StateReason=TAKEN,
+            StateTransitionReason="Server.SpotInstanceTermination (2026-12-01 09:31:07 GMT)",
+        ),
+        instance("terminated", InstanceLifecycle="spot", StateReason={"Code": "Client.InstanceInitiatedShutdown"}),
+    ],
+    ids=["on-demand", "still-ending", "time-known", "own-power-off"],
+)
+def test_no_request_is_asked_for_where_it_has_nothing_to_say(account, machine):
+    described(account, machine)
+    compute(account).describe(REF)
+    account.done()
+
+
+def none_open(account):
+    account.expect("ec2", "describe_spot_instance_requests", {"SpotInstanceRequests": []}, OPEN_REQUESTS)
+
+
+def beside(account, *keys):
+    """Key pairs of the run, and its group."""
+    pairs = [{"KeyName": key} for key in keys]
+    account.expect("ec2", "describe_key_pairs", {"KeyPairs": pairs}, {"Filters": [OF_RUN]})
+    for key in keys:
+        account.expect("ec2", "delete_key_pair", {}, {"KeyName": key})
+    groups = {"SecurityGroups": [{"GroupId": "sg-1"}]}
+    account.expect("ec2", "describe_security_groups", groups, {"Filters": [OF_RUN]})
+
+
+def test_what_was_made_beside_the_machine_is_deleted_whichever_launcher_made_it(account):
+    none_open(account)
+    beside(account, "gpucost-run-aaaaaaaa", "gpucost-run-bbbbbbbb")
     account.expect("ec2", "delete_security_group", {}, {"GroupId": "sg-1"})
     compute(account).clean_up(RUN_ID, REGION)
     account.done()
 
 
+def test_nothing_is_deleted_that_is_not_there(account):
+    """AWS may answer that as a missing permission, since what is not there carries no tag."""
+    none_open(account)
+    account.expect("ec2", "describe_key_pairs", {"KeyPairs": []}, {"Filters": [OF_RUN]})
+    account.expect("ec2", "describe_security_groups", {"SecurityGroups": []}, {"Filters": [OF_RUN]})
+    compute(account).clean_up(RUN_ID, REGION)
+    account.done()
+
+
 def test_a_group_that_a_dying_machine_still_holds_is_left_for_later(account):
-    account.refuse("ec2", "delete_key_pair", "InvalidKeyPair.NotFound")
-    account.expect("ec2", "describe_security_groups", {"SecurityGroups": [{"GroupId": "sg-1"}]}, GROUP_FILTER)
+    none_open(account)
+    beside(account)
     account.refuse("ec2", "delete_security_group", "DependencyViolation")
     compute(account).clean_up(RUN_ID, REGION)
+    account.done()
+
+
+def test_a_spot_request_that_still_waits_is_cancelled_before_anything_else(account):
+    waiting = [{"SpotInstanceRequestId": "sir-1"}, {"SpotInstanceRequestId": "sir-2"}]
+    account.expect("ec2", "describe_spot_instance_requests", {"SpotInstanceRequests": waiting}, OPEN_REQUESTS)
+    account.expect("ec2", "cancel_spot_instance_requests", {}, {"SpotInstanceRequestIds": ["sir-1", "sir-2"]})
+    beside(account)
+    account.expect("ec2", "delete_security_group", {}, {"GroupId": "sg-1"})
+    compute(account).clean_up(RUN_ID, REGION)
+    account.done()
+
+
+def test_spot_requests_that_may_not_be_listed_are_said_and_do_not_keep_the_rest(account):
+    account.refuse("ec2", "describe_spot_instance_requests", "UnauthorizedOperation")
+    beside(account, "gpucost-run-aaaaaaaa")
+    account.expect("ec2", "delete_security_group", {}, {"GroupId": "sg-1"})
+    with pytest.raises(RefusedError, match="UnauthorizedOperation"):
+        compute(account).clean_up(RUN_ID, REGION)
     account.done()
 
 
@@ -409,8 +327,8 @@ class CutAccount(StubbedAccount):
         super().__init__()
         self.left = calls
 
-    def client(self, service, region):
-        client = super().client(service, region)
+    def client(self, service, region, patience=None):
+        client = super().client(service, region, patience)
         client.meta.events.register("provide-client-params.ec2", self._cut, unique_id="cut")
         return client
 
@@ -425,10 +343,7 @@ class CutAccount(StubbedAccount):
 def test_a_network_that_is_cut_at_any_call_is_the_ports_error_and_nothing_of_botocore(name, calls):
     account = CutAccount(calls)
     if name == "launch":
-        expect_image(account)
-        expect_key(account)
-        expect_zone(account)
-        expect_new_group(account)
+        expect_surroundings(account)
         expect_run(account, LAUNCH)
     elif name in {"describe", "find"}:
         answer = {"Reservations": [{"Instances": [instance("running")]}]}
@@ -437,8 +352,8 @@ def test_a_network_that_is_cut_at_any_call_is_the_ports_error_and_nothing_of_bot
     elif name == "terminate":
         account.expect("ec2", "terminate_instances", {}, None)
     else:
-        account.expect("ec2", "delete_key_pair", {}, None)
-        account.expect("ec2", "describe_security_groups", {"SecurityGroups": [{"GroupId": "sg-1"}]}, None)
+        none_open(account)
+        beside(account, "gpucost-run-aaaaaaaa")
         account.expect("ec2", "delete_security_group", {}, None)
     try:
         CALLS[name](compute(account))
