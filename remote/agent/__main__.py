@@ -38,19 +38,23 @@ def main(argv: list[str]) -> int:
     if lock is None or _ended(paths):
         log.info("another agent has this lease, or it has ended")
         return 0
-    _supervise(job, paths)
-    return 0
+    return _supervise(job, paths)
 
 
-def _supervise(job: AgentJob, paths: LeasePaths) -> None:
+def _supervise(job: AgentJob, paths: LeasePaths) -> int:
     programs = MachinePrograms(job.lease_id, paths.bundle, paths.root)
     left = programs.kill_left_behind()
     if left:
         log.warning("ended %d programs of an agent that died", left)
-    supervisor = Supervisor(job, paths, Ports(programs, SystemClock(), _notices(job)), os.getpid())
+    try:
+        supervisor = Supervisor(job, paths, Ports(programs, SystemClock(), _notices(job)), os.getpid())
+    except protocol.ProtocolError as error:
+        log.error("no usable job: %s", error)
+        return EXIT_BAD_INPUT
     signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.terminate())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     supervisor.run()
+    return 0
 
 
 def _notices(job: AgentJob) -> Notices:

@@ -1,18 +1,11 @@
-"""When things must be over: arithmetic on times, without a clock. All times are Unix seconds."""
+"""How the time that is left is shared out: arithmetic on times, without a clock. All times are Unix seconds."""
 
 from __future__ import annotations
-
-from remote.protocol import AgentJob
 
 SAVE_SHARE = 0.5
 """Of the time that is left, what the trainers may take to finish a step and save; the rest is for the upload."""
 OUTCOME_SECONDS = 10.0
 """Kept free after the last upload of files, for the one object that says how it ended."""
-
-
-def training_ends(job: AgentJob) -> float:
-    """When training must stop so that the last save and upload come before the deadline."""
-    return job.deadline - job.save_reserve_seconds
 
 
 def save_seconds(now: float, gone_at: float, reserve: float) -> float:

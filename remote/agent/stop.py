@@ -1,4 +1,4 @@
-"""Why training has to stop before it is done. Owns the four sources: command file, SIGTERM, notice, deadline."""
+"""Why training has to stop before it is done. Owns the sources: command file, SIGTERM, notice, deadline, budget."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import logging
 from dataclasses import dataclass
 
 from remote import protocol
-from remote.agent import deadline, preemption
+from remote.agent import preemption
+from remote.agent.limits import Limits
 from remote.protocol import AgentJob, LeasePaths, Reason, StopCommand
 
 log = logging.getLogger(__name__)
@@ -28,9 +29,10 @@ class Stop:
 class StopSources:
     """Looks at all sources; a notice is urgent and comes first."""
 
-    def __init__(self, job: AgentJob, paths: LeasePaths, notices: preemption.Notices) -> None:
-        self._job = job
+    def __init__(self, job: AgentJob, paths: LeasePaths, notices: preemption.Notices, limits: Limits) -> None:
+        self._reserve = job.save_reserve_seconds
         self._paths = paths
+        self._limits = limits
         self._notices = notices
         self.notice: dict[str, str] | None = None
         self.rebalance: str | None = None
@@ -43,15 +45,16 @@ class StopSources:
         self.rebalance = self.rebalance or self._notices.rebalance()
         if self.notice is not None:
             return self._preempted(self.notice, now)
-        if now >= deadline.training_ends(self._job):
-            return Stop(Reason.DEADLINE, "the deadline of this machine has come", self._job.deadline)
+        self._limits.refresh()
+        if now + self._reserve >= self._limits.off_at:
+            return Stop(self._limits.reason, self._limits.words(now), self._limits.off_at)
         if self.terminated:
-            gone_at = min(self._job.deadline, now + TERMINATED_SECONDS)
+            gone_at = min(self._limits.off_at, now + TERMINATED_SECONDS)
             return Stop(Reason.CANCELLED, "the agent was told to end (SIGTERM)", gone_at)
         return self._commanded()
 
     def _preempted(self, notice: dict[str, str], now: float) -> Stop:
-        gone_at = min(self._job.deadline, preemption.gone_at(notice, now))
+        gone_at = min(self._limits.off_at, preemption.gone_at(notice, now))
         return Stop(Reason.PREEMPTED, f"the provider takes the machine back at {notice.get('time', 'once')}", gone_at)
 
     def _commanded(self) -> Stop | None:
@@ -61,5 +64,5 @@ class StopSources:
             return None
         except (OSError, ValueError, protocol.ProtocolError) as error:
             log.warning("a command cannot be read and counts as a stop: %s", error)
-            return Stop(Reason.CANCELLED, f"stop command cannot be read: {error}", self._job.deadline)
-        return Stop(command.reason, "the launcher asked for it", self._job.deadline)
+            return Stop(Reason.CANCELLED, f"stop command cannot be read: {error}", self._limits.off_at)
+        return Stop(command.reason, "the launcher asked for it", self._limits.off_at)

@@ -14,13 +14,14 @@ from pathlib import Path
 from remote import protocol
 from remote.agent import deadline
 from remote.agent.checks import missing_pictures, unfit
-from remote.agent.power import leave
+from remote.agent.limits import Limits
+from remote.agent.power import Power
 from remote.agent.preemption import Notices
 from remote.agent.processes import Child, Programs
 from remote.agent.status import Board
 from remote.agent.stop import Stop, StopSources
 from remote.agent.trainer import Trainer, TrainerSettings
-from remote.agent.transfers import FINAL_FAILURES, Silence, SyncProgram, Transfers
+from remote.agent.transfers import FINAL_FAILURES, PostProgram, Silence, SyncProgram, Transfers
 from remote.clock import Clock
 from remote.protocol import AgentJob, LeasePaths, Phase, Reason, TaskState, TransferOutcome
 
@@ -30,12 +31,14 @@ STAGE_SILENCE_SECONDS = 900.0
 """Unpacking a large archive reports nothing while it goes on."""
 SYNC_SILENCE_SECONDS = 120.0
 OUTCOME_UPLOAD_SECONDS = 60.0
+LAST_POST_SECONDS = 10.0
+"""What the copy of the last status may take before the machine is left; the outcome is stored by then."""
 KILL_SECONDS = 5.0
 """How long a killed process may take to be gone; longer means it hangs in the kernel and is left."""
 
 
 class OutOfTime(Exception):
-    """The deadline is here."""
+    """The deadline is here, or the end of what the budget pays for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,10 @@ class Supervisor:
         self._programs = ports.programs
         self._clock = ports.clock
         self._board = Board(job, paths, ports.clock, pid)
-        self._sources = StopSources(job, paths, ports.notices)
+        self._limits = Limits(job, paths.budget)
+        self._sources = StopSources(job, paths, ports.notices, self._limits)
         self._transfers = Transfers(job, paths, ports.programs)
+        self._post = PostProgram(self._transfers, ports.clock)
         self._sync = SyncProgram(self._transfers, paths, ports.clock)
         self._trainers: list[Trainer] = []
         self._stop: Stop | None = None
@@ -71,14 +76,23 @@ class Supervisor:
         try:
             self._live()
         except OutOfTime:
-            self._cut_short(Reason.DEADLINE, "the deadline came before everything was stored")
+            self._cut_short(self._limits.reason, f"{self._limits.words(self._clock.now())}; not everything was stored")
         except Exception as error:  # the top level: whatever failed, the machine ends
             log.exception("internal error")
             self._rescue(f"internal error of the agent: {type(error).__name__}: {error}")
-        leave(self._job, self._paths, self._programs, self._clock, self._board, lambda: self._sources.terminated)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        power = Power(self._job, self._paths, self._limits, self._programs, self._clock)
+        try:
+            self._post.finish(min(self._clock.now() + LAST_POST_SECONDS, self._limits.off_at))
+        finally:
+            power.leave(self._board, lambda: self._sources.terminated)
 
     def _live(self) -> None:
         self._board.publish()
+        self._post.keep()
         staged = self._stage()
         if staged is not None:
             self._train(staged)
@@ -250,7 +264,7 @@ class Supervisor:
 
     def _rescue(self, message: str) -> None:
         """After a mistake of our own: what the trainings saved is still stored."""
-        self._stop = self._stop or Stop(Reason.TRAINER_FAILED, message, self._job.deadline)
+        self._stop = self._stop or Stop(Reason.TRAINER_FAILED, message, self._limits.off_at)
         try:
             if self._trainers:
                 self._stop_training(self._stop)
@@ -276,7 +290,7 @@ class Supervisor:
     # -- the beat -----------------------------------------------------------------------------------------------------
 
     def _gone_at(self) -> float:
-        return self._job.deadline if self._stop is None else self._stop.gone_at
+        return self._limits.off_at if self._stop is None else self._stop.gone_at
 
     def _pause(self) -> None:
         """One beat: write the status, wait, look for reasons to stop. Raises OutOfTime."""
@@ -284,8 +298,10 @@ class Supervisor:
             self._board.tasks([trainer.status() for trainer in self._trainers])
         self._board.publish()
         self._clock.sleep(self._job.beat_seconds)
+        self._post.keep()
+        self._limits.refresh()
         now = self._clock.now()
-        if now >= self._job.deadline:
+        if now >= self._limits.off_at:
             raise OutOfTime
         found = self._sources.look(now)
         self._board.announce(self._sources.notice, self._sources.rebalance)

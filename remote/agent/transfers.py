@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 
 RESTART_SECONDS = 5.0
 FINAL_FAILURES = 3
+FINISH_LOOK_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 300.0
+"""Between two starts of a post program that keeps dying; one that lived as long starts from the short pause again."""
 
 
 class Transfers:
@@ -29,7 +32,7 @@ class Transfers:
         self._programs = programs
 
     def start(self, verb: str) -> Child:
-        """Start `stage`, `sync` or `outcome`. Raises OSError."""
+        """Start `stage`, `sync`, `post` or `outcome`. Raises OSError."""
         argv = [*self._job.python, "-m", "remote.transfer", verb, str(self._paths.root)]
         return self._programs.start(f"transfer/{verb}", argv, self._paths.transfer_log(verb), {})
 
@@ -134,3 +137,45 @@ class SyncProgram:
         self.message = message
         self._next_start = self._clock.monotonic() + RESTART_SECONDS
         log.warning("%s", message)
+
+
+class PostProgram:
+    """`post`, kept alive from the first beat to the last status. Nothing waits for it but the end of the agent."""
+
+    def __init__(self, transfers: Transfers, clock: Clock) -> None:
+        self._transfers = transfers
+        self._clock = clock
+        self._child: Child | None = None
+        self._started = self._next_start = clock.monotonic()
+        self._pause = RESTART_SECONDS
+
+    def keep(self) -> None:
+        """Start it if it does not run; after each death the pause before that doubles."""
+        now = self._clock.monotonic()
+        if self._child is not None and (code := self._child.poll()) is not None:
+            log.warning("%s", self._transfers.failure("post", code, None))
+            self._child = None
+            self._put_off(now)
+        if self._child is None and now >= self._next_start:
+            self._start(now)
+
+    def finish(self, until: float) -> None:
+        """Wait for the last status to be posted, at most `until` (Unix seconds), and end the program."""
+        while self._child is not None and self._child.poll() is None and self._clock.now() < until:
+            self._clock.sleep(FINISH_LOOK_SECONDS)
+        if self._child is not None:
+            self._child.kill()
+
+    def _start(self, now: float) -> None:
+        self._started = now
+        try:
+            self._child = self._transfers.start("post")
+        except OSError as error:
+            log.warning("transfer post cannot be started: %s", error)
+            self._put_off(now)
+
+    def _put_off(self, now: float) -> None:
+        if now - self._started >= LONGEST_PAUSE_SECONDS:
+            self._pause = RESTART_SECONDS
+        self._next_start = now + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""`python -m remote.transfer stage|sync|outcome LEASE_FOLDER`: the three things that the agent asks for.
+"""`python -m remote.transfer stage|sync|post|outcome LEASE_FOLDER`: the four things that the agent asks for.
 
 argv names a verb and a folder; everything else, and nothing secret, comes from job.json. Exit code 0: done; 1: failed,
 the outcome file says why; 2: called wrongly.
@@ -7,6 +7,7 @@ the outcome file says why; 2: called wrongly.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -15,8 +16,9 @@ from remote import protocol
 from remote.clock import Clock, SystemClock
 from remote.dataset.values import DatasetError
 from remote.protocol import EXIT_BAD_INPUT, AgentJob, LeasePaths, ProtocolError, StoredRun, TransferOutcome
+from remote.transfer.posting import Posting
 from remote.transfer.report import Report
-from remote.transfer.s3 import open_store
+from remote.transfer.s3 import BRIEF, open_store
 from remote.transfer.staging import Staging, StagingError, announced, stage, worth_again
 from remote.transfer.store import RemoteStore, StoreError
 from remote.transfer.syncing import Sync
@@ -31,9 +33,9 @@ def main(argv: list[str]) -> int:
     """Run one verb; its exit code."""
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(level=logging.INFO, format="%(asctime)sZ %(levelname)s %(message)s", stream=sys.stderr)
-    verbs = {"stage": _stage, "sync": _sync, "outcome": _outcome}
+    verbs = {"stage": _stage, "sync": _sync, "post": _post, "outcome": _outcome}
     if len(argv) != 2 or argv[0] not in verbs:
-        log.error("usage: python -m remote.transfer stage|sync|outcome LEASE_FOLDER")
+        log.error("usage: python -m remote.transfer %s LEASE_FOLDER", "|".join(verbs))
         return EXIT_BAD_INPUT
     paths = LeasePaths(Path(argv[1]).resolve())
     try:
@@ -75,6 +77,16 @@ def _sync(job: AgentJob, paths: LeasePaths) -> int:
         report.write(TransferOutcome(ok=False, message=str(error)))
         return 1
     return Sync(job, paths, store, report, clock).run()
+
+
+def _post(job: AgentJob, paths: LeasePaths) -> int:
+    agent = os.getppid()
+    try:
+        store = open_store(job.storage, job.storage.url, paths.credentials, BRIEF)
+    except StoreError as error:
+        log.error("%s", error)
+        return 1
+    return Posting(job, paths, store, SystemClock(), lambda: os.getppid() == agent).run()
 
 
 def _outcome(job: AgentJob, paths: LeasePaths) -> int:

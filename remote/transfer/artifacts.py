@@ -49,9 +49,8 @@ class TaskArtifacts:
     def upload_all(self, at: float, moved: Progress = ignore) -> int:
         """At the end: small files, then weights, then the list of all with size and SHA-256. Returns how many went."""
         files = [self._put(found, moved) for found in self.found()]
-        written = self._scratch / f"{self._task}.artifacts.json"
-        protocol.write(written, ArtifactList(self._task, files, at))
-        self._store.put(written, self._run.artifacts(self._task))
+        listed = protocol.encode(ArtifactList(self._task, files, at))
+        self._store.put(listed.encode(), self._run.artifacts(self._task))
         return len(files)
 
     def found(self) -> list[Found]:

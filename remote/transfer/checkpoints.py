@@ -60,9 +60,7 @@ class TaskCheckpoints:
         name = f"{step:010d}-{digest[:8]}"
         manifest = Manifest(self._task, epoch, step, f"{name}.pt", digest, source.stat().st_size, at)
         self._store.put(source, f"{self._folder}{name}.pt", moved)
-        written = self._scratch / f"{self._task}.manifest.json"
-        protocol.write(written, manifest)
-        self._store.put(written, f"{self._folder}{name}.json")
+        self._store.put(protocol.encode(manifest).encode(), f"{self._folder}{name}.json")
         return self.described(manifest)
 
     def prune(self, newest: str) -> None:
@@ -100,10 +98,8 @@ class TaskCheckpoints:
         )
 
     def _add(self, key: str, listing: Listing) -> None:
-        written = self._scratch / f"{self._task}.manifest.json"
         try:
-            self._store.get(key, written)
-            manifest = protocol.read(written, Manifest)
+            manifest = protocol.decode(self._store.read(key).decode("utf-8"), Manifest, key)
         except StoreMissing:
             return
         except (ProtocolError, UnicodeDecodeError) as error:

@@ -23,11 +23,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
 from remote.protocol import StorageSpec
-from remote.transfer.store import Progress, StoredObject, StoreError, StoreMissing, StoreRefused, ignore
+from remote.transfer.store import READ_BYTES, Progress, StoredObject, StoreError, StoreMissing, StoreRefused, ignore
 
-CONNECT_SECONDS = 10
-READ_SECONDS = 60
-ATTEMPTS = 5
 THREADS = 8
 PART_BYTES = 16 * 2**20
 """Memory: threads x part. 10,000 parts of it are the largest object: 160 GB."""
@@ -42,6 +39,20 @@ REFUSED = {
     "PermanentRedirect",
     "SignatureDoesNotMatch",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a storage may take to answer, and how often one call is tried."""
+
+    connect_seconds: float
+    read_seconds: float
+    attempts: int
+
+
+PATIENT = Patience(connect_seconds=10, read_seconds=60, attempts=5)
+BRIEF = Patience(connect_seconds=5, read_seconds=10, attempts=2)
+"""For what is worth nothing when it comes late: half a minute at most, and no queue of calls behind a dead storage."""
 
 
 class S3Store:
@@ -60,9 +71,13 @@ class S3Store:
         """See `RemoteStore`."""
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
-    def put(self, source: Path, key: str, progress: Progress = ignore) -> None:
+    def put(self, source: Path | bytes, key: str, progress: Progress = ignore) -> None:
         """See `RemoteStore`."""
         with self._errors(key):
+            if isinstance(source, bytes):
+                self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=source)
+                progress(len(source))
+                return
             self._client.upload_file(
                 str(source), self._bucket, self._prefix + key, Callback=progress, Config=self._config
             )
@@ -74,6 +89,13 @@ class S3Store:
             self._client.download_file(
                 self._bucket, self._prefix + key, str(target), Callback=progress, Config=self._config
             )
+
+    def read(self, key: str) -> bytes:
+        """See `RemoteStore`."""
+        with self._errors(key):
+            body = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)["Body"]
+            with body:
+                return bytes(body.read(READ_BYTES))
 
     def list(self, prefix: str) -> list[StoredObject]:
         """See `RemoteStore`."""
@@ -131,13 +153,13 @@ def place(url: str) -> Place:
     return Place(parts.netloc, parts.path.strip("/"))
 
 
-def open_store(spec: StorageSpec, url: str, credentials: Path) -> S3Store:
+def open_store(spec: StorageSpec, url: str, credentials: Path, patience: Patience = PATIENT) -> S3Store:
     """The store at `url`, reached as `spec` says. Raises StoreRefused: address or credentials file unusable."""
     where = place(url)
     config = Config(
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-        connect_timeout=CONNECT_SECONDS,
-        read_timeout=READ_SECONDS,
+        retries={"mode": "standard", "total_max_attempts": patience.attempts},
+        connect_timeout=patience.connect_seconds,
+        read_timeout=patience.read_seconds,
         max_pool_connections=THREADS + 2,
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",

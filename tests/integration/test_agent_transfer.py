@@ -91,6 +91,14 @@ class Machine:
             time.sleep(0.05)
         raise AssertionError(f"not seen in {seconds} s: {self.status()}\n{self.paths.agent_log.read_text()}")
 
+    def until(self, seen: Callable[[], object], seconds: float = 25):
+        """What `seen` gives once it gives something."""
+        until = time.monotonic() + seconds
+        while not (found := seen()):
+            assert time.monotonic() < until, f"not seen in {seconds} s\n{self.paths.agent_log.read_text()}"
+            time.sleep(0.05)
+        return found
+
     def trained(self, steps: int) -> AgentStatus:
         return self.wait(lambda status: any(t.progress and t.progress.step >= steps for t in status.tasks))
 
@@ -120,12 +128,22 @@ class Machine:
                     found.append(int(folder.name))
         return found
 
-    def trainer(self) -> int:
+    def running(self, *words: bytes) -> list[int]:
+        """Programs of this lease whose command line has all of these words."""
+        found = []
         for pid in self.processes():
             with suppress(OSError):
-                if b"remote.yolov9.train" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    return pid
-        raise AssertionError("no trainer runs")
+                if set(words) <= set(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")):
+                    found.append(pid)
+        return found
+
+    def trainer(self) -> int:
+        return self.running(b"remote.yolov9.train")[0]
+
+    def posted(self, run_id: str) -> AgentStatus | None:
+        with suppress(self.store.client().exceptions.NoSuchKey):
+            return self.stored(StoredRun(run_id).posted_status(self.paths.root.name), AgentStatus)
+        return None
 
 
 @pytest.fixture
@@ -160,6 +178,7 @@ def _job(tmp_path: Path, s3: loopback_s3.LoopbackS3, run_id: str, lease_id: str)
         save_reserve_seconds=10,
         linger_seconds=0,
         beat_seconds=0.1,
+        post_seconds=1,
     )
 
 
@@ -200,6 +219,7 @@ def test_a_run_stages_trains_stores_and_powers_off(start) -> None:
     outcome = machine.stored(StoredRun("run-1").outcome("lease-1"), AgentStatus)
     assert (outcome.phase, outcome.reason) == (Phase.ENDED, Reason.COMPLETED)
     machine.powered_off()
+    assert machine.posted("run-1") == status
     assert machine.processes() == []
     files = [path for path in machine.paths.root.rglob("*") if path.is_file() and path != machine.paths.credentials]
     assert [path for path in files if loopback_s3.SECRET.encode() in path.read_bytes()] == [], "no secret anywhere"
@@ -218,6 +238,23 @@ def test_a_stop_command_saves_stores_and_ends_as_cancelled(start) -> None:
     last = machine.manifests("run-2")[-1]
     assert last.step == status.tasks[0].progress.step
     assert status.checkpoint.sha256 == last.sha256
+
+
+def test_a_launcher_without_ssh_watches_and_stops_a_run_through_the_storage(start) -> None:
+    machine = start("run-11", "lease-11", tasks=[_task("a", epochs=1000)])
+    machine.trained(steps=2)
+    seen = machine.until(lambda: machine.posted("run-11"))
+    assert seen.phase in (Phase.STAGING, Phase.TRAINING)
+    later = machine.until(lambda: (now := machine.posted("run-11")).at > seen.at + 1 and now)
+    assert later.pid == machine.agent.pid
+    command = protocol.encode(StopCommand(Reason.CANCELLED, time.time())).encode()
+    key = StoredRun("run-11").posted_command("lease-11")
+    machine.store.client().put_object(Bucket=BUCKET, Key=f"out/{key}", Body=command)
+    status = machine.ended()
+    assert (status.reason, status.tasks[0].state) == (Reason.CANCELLED, TaskState.INTERRUPTED)
+    machine.powered_off()
+    assert machine.posted("run-11").phase is Phase.ENDED
+    assert machine.running(b"post") == []
 
 
 def test_sigterm_ends_the_agent_in_order(start) -> None:
@@ -295,10 +332,11 @@ def test_trainings_fail_apart_and_are_restarted_where_that_can_help(start) -> No
 def test_what_dies_on_the_machine_is_started_again(start) -> None:
     machine = start("run-7", "lease-7", tasks=[_task("a", epochs=12)])
     machine.wait(lambda status: status.checkpoint is not None)
-    _kill_marked(machine, b"remote.transfer")
+    os.kill(machine.running(b"remote.transfer", b"sync")[0], signal.SIGKILL)
     old = machine.trainer()
     machine.agent.kill()
     machine.agent.wait()
+    machine.until(lambda: not machine.running(b"remote.transfer", b"post"))
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(machine.paths.bundle)}
     argv = [sys.executable, "-m", "remote.agent", str(machine.paths.root)]
     with machine.paths.agent_log.open("ab") as log:
@@ -310,12 +348,6 @@ def test_what_dies_on_the_machine_is_started_again(start) -> None:
     status = machine.ended()
     assert status.reason is Reason.COMPLETED
     assert status.checkpoint.step == 60
-
-
-def _kill_marked(machine: Machine, name: bytes) -> None:
-    for pid in machine.processes():
-        if name in Path(f"/proc/{pid}/cmdline").read_bytes():
-            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_storage_that_refuses_ends_the_machine_with_the_reason(start) -> None:
@@ -340,4 +372,5 @@ def test_two_ranks_are_stopped_through_torchrun_and_their_code_is_seen(start) ->
     machine = start("run-10", "lease-10", tasks=tasks)
     status = machine.ended()
     assert (status.tasks[0].exit_code, status.tasks[0].attempts) == (2, 1)
+    machine.powered_off()
     assert machine.processes() == []

@@ -61,6 +61,7 @@ class Lease:
             "transfer/stage": [self.staging()],
             "transfer/sync": [self.syncing()],
             "transfer/outcome": [lambda child: child.ends_in(1)],
+            "transfer/post": [self.posting()],
             "task/a": [self.training(20)],
         }
         self.statuses: list[AgentStatus] = []
@@ -116,6 +117,24 @@ class Lease:
             )
 
         return plan
+
+    def posting(self, seconds: float = 0):
+        """It ends `seconds` after the last status is on the disk."""
+
+        def plan(child: FakeChild) -> None:
+            def look(_now: float) -> None:
+                if child.ends_at is None and self._said_that_it_ended():
+                    child.ends_in(seconds)
+
+            child.on_poll = look
+
+        return plan
+
+    def _said_that_it_ended(self) -> bool:
+        try:
+            return '"phase": "ended"' in self.paths.status.read_text()
+        except FileNotFoundError:
+            return False
 
     def training(self, seconds: float | None, code: int = 0, *, task: str = "a", steps_per_second: float = 2.0):
         """It makes steps and ends after `seconds` (None: never) with `code`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remote import protocol
+from remote.agent.limits import Limits
 from remote.agent.stop import StopSources
 from remote.protocol import Reason, StopCommand
 
@@ -14,7 +15,7 @@ NOW = 1_000_000.0
 @pytest.fixture
 def sources(lease):
     one = lease(deadline=NOW + 1000)
-    return one, StopSources(one.job, one.paths, one.notices)
+    return one, StopSources(one.job, one.paths, one.notices, Limits(one.job, one.paths.budget))
 
 
 def test_there_is_no_reason_at_first(sources) -> None:

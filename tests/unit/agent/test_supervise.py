@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,7 +11,7 @@ from agent_ports import MachineGone
 
 from remote import protocol
 from remote.agent.processes import Answer
-from remote.protocol import DataSpec, Phase, Reason, StopCommand, TaskSpec, TaskState
+from remote.protocol import Budget, DataSpec, Phase, PricePoint, Reason, StopCommand, TaskSpec, TaskState
 
 
 def command(lease, seconds: float, reason: Reason = Reason.CANCELLED) -> None:
@@ -31,7 +32,8 @@ def notice(lease, seconds: float, left: float) -> None:
 def test_a_run_goes_through_its_phases_in_order(lease) -> None:
     one = lease()
     status = one.run()
-    assert one.programs.names() == ["transfer/stage", "task/a", "transfer/sync", "transfer/outcome"]
+    names = ["transfer/post", "transfer/stage", "task/a", "transfer/sync", "transfer/outcome"]
+    assert one.programs.names() == names
     assert (status.phase, status.reason, status.message) == (Phase.ENDED, Reason.COMPLETED, "")
     assert status.tasks[0].state is TaskState.DONE
     assert status.phase_seconds["training"] == pytest.approx(20, abs=2)
@@ -51,14 +53,14 @@ def test_the_trainer_gets_its_configuration_with_the_paths_added(lease, config_o
     one.run()
     paths = {"data": str(one.paths.data), "output": str(one.paths.task("a").root), "resume": True}
     assert config_of("a") == {"epochs": 9, **paths}
-    assert one.programs.argvs[1] == ["py", "-m", "remote.yolov9.train", str(one.paths.task("a").config)]
+    assert one.programs.argvs[2] == ["py", "-m", "remote.yolov9.train", str(one.paths.task("a").config)]
 
 
 def test_several_ranks_are_started_by_torchrun_with_time_to_save(lease) -> None:
     one = lease(tasks=[TaskSpec("a", {}, world_size=4)])
     one.run()
-    assert one.programs.argvs[1][:6] == ["py", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    assert one.programs.environments[1]["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "90"
+    assert one.programs.argvs[2][:6] == ["py", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    assert one.programs.environments[2]["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "90"
 
 
 def test_a_command_stops_training_within_two_beats(lease) -> None:
@@ -248,7 +250,7 @@ def test_a_missing_gpu_is_seen_before_anything_is_copied(lease, answer) -> None:
         Reason.STAGING_FAILED,
         "nvidia-smi -L lists 1 GPUs, 4 are paid for",
     )
-    assert one.programs.names() == ["transfer/outcome"]
+    assert one.programs.names() == ["transfer/post", "transfer/outcome"]
 
 
 def test_tasks_share_the_machine_up_to_the_limit_and_get_a_gpu_each(lease, answer) -> None:
@@ -302,7 +304,7 @@ def test_a_last_sync_that_reports_nothing_is_ended(lease) -> None:
     one = lease()
     one.programs.plans["transfer/sync"] = [lambda child: None, one.syncing()]
     status = one.run()
-    assert one.programs.started[2].signals == ["KILL"]
+    assert one.programs.started[3].signals == ["KILL"]
     assert status.reason is Reason.COMPLETED
 
 
@@ -367,3 +369,67 @@ def test_a_mistake_that_stays_ends_the_machine_all_the_same(lease) -> None:
     status = one.run()
     assert (status.phase, status.reason) == (Phase.ENDED, Reason.TRAINER_FAILED)
     assert one.programs.commands == [["poweroff"]]
+
+
+def budget(lease, cap: float, usd_per_hour: float = 36.0) -> Budget:
+    """One cent a second from the start, unless told otherwise."""
+    return Budget(cap, 0.0, [PricePoint(lease.clock.start, usd_per_hour)], 0.0)
+
+
+def test_training_stops_before_the_budget_is_passed_and_the_machine_goes_with_it(lease) -> None:
+    one = lease(linger_seconds=900)
+    one.job = replace(one.job, budget=budget(one, cap=3.0))
+    one.programs.plans["task/a"] = [one.training(None)]
+    one.watch(250)
+    status = one.run()
+    assert status.reason is Reason.BUDGET
+    assert status.message.startswith("the budget pays for no more training: $2.1")
+    assert status.tasks[0].state is TaskState.INTERRUPTED
+    assert status.phase_seconds["training"] == pytest.approx(300 - 90 - 4, abs=4)
+    assert one.clock.time == pytest.approx(one.clock.start + 300, abs=2), "whoever watches"
+
+
+def test_a_price_that_rises_ends_training_sooner(lease) -> None:
+    one = lease()
+    one.job = replace(one.job, budget=budget(one, cap=10.0))
+    one.programs.plans["task/a"] = [one.training(None)]
+    dearer = budget(one, cap=10.0)
+    dearer = replace(dearer, points=[*dearer.points, PricePoint(one.clock.start + 100, 180.0)])
+    one.clock.at(100, lambda: protocol.write(one.paths.budget, dearer))
+    assert one.run().reason is Reason.BUDGET
+    assert one.clock.time < one.clock.start + 100 + 9.0 / 0.05
+
+
+def test_a_budget_that_is_gone_ends_the_machine_at_once(lease) -> None:
+    one = lease()
+    one.job = replace(one.job, budget=budget(one, cap=10.0))
+    one.programs.plans["task/a"] = [one.training(None)]
+    one.clock.at(50, lambda: protocol.write(one.paths.budget, budget(one, cap=0.1)))
+    status = one.run()
+    assert (status.phase, status.reason) == (Phase.ENDED, Reason.BUDGET)
+    assert "not everything was stored" in status.message
+    assert one.clock.time < one.clock.start + 54
+
+
+def test_a_budget_that_is_raised_lets_training_go_on(lease) -> None:
+    one = lease()
+    one.job = replace(one.job, budget=budget(one, cap=3.0))
+    one.programs.plans["task/a"] = [one.training(400)]
+    one.clock.at(100, lambda: protocol.write(one.paths.budget, budget(one, cap=30.0)))
+    assert one.run().reason is Reason.COMPLETED
+
+
+def test_the_status_is_posted_from_the_first_beat_to_the_last(lease) -> None:
+    one = lease()
+    one.programs.plans["transfer/post"] = [one.posting(seconds=3)]
+    one.run()
+    assert one.programs.names()[0] == "transfer/post"
+    assert one.programs.last("transfer/post").signals == [], "it ended by itself, before the power-off"
+
+
+def test_a_post_that_hangs_delays_the_end_by_seconds_and_is_ended(lease) -> None:
+    one = lease()
+    one.programs.plans["transfer/post"] = [lambda child: None]
+    ended = one.run()
+    assert one.programs.last("transfer/post").signals == ["KILL"]
+    assert one.clock.time - ended.at == pytest.approx(10, abs=1)

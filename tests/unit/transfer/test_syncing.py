@@ -87,7 +87,7 @@ def test_l09_two_are_kept_however_many_come(folder) -> None:
         sync.round()
     assert [manifest.step for manifest in folder.manifests()] == [40, 50]
     left = {path.name for path in folder.paths.transfer.iterdir()}
-    assert left == {"a.manifest.json", "sync.json"}
+    assert left == {"sync.json"}
 
 
 def test_a_failed_upload_is_said_and_comes_again(folder) -> None:

@@ -135,6 +135,6 @@ def test_a_foreign_manifest_is_skipped_with_a_warning(checkpoints, folder, tmp_p
 
 def test_a_storage_that_fails_is_not_an_empty_one(checkpoints, folder, tmp_path: Path) -> None:
     commit(checkpoints, folder, 10)
-    folder.store.fail("get", ".json")
+    folder.store.fail("read", ".json")
     with pytest.raises(StoreError):
         checkpoints.restore(tmp_path / "last.pt")
