@@ -121,8 +121,8 @@ class Daemon:
         self._web = webserver.WebServer(self._cloud)
 
     def _price_history(self) -> PriceHistory:
-        text = self._paths.prices.read_text(encoding="utf-8")
-        known = state.decode(text, PriceList, str(self._paths.prices))
+        path = self._paths.prices
+        known = state.decode(path.read_text(encoding="utf-8"), PriceList, str(path)) if path.exists() else PriceList()
         zone_ids = [zone for region in state.REGIONS for zone in self._records.zone_ids(region)]
         return PriceHistory(known.prices, datetime.now(UTC) - PRICES_AGE, zone_ids)
 

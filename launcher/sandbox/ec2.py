@@ -101,9 +101,14 @@ class Ec2:
             guests.started(instance.id)
             return previous
 
+        def reboot(instance: Instance) -> None:
+            _refuse_unless(instance, "rebooted", State.RUNNING)
+            guests.rebooted(instance.id)
+
         Instance.terminate = hooked_terminate  # type: ignore[method-assign,assignment]
         Instance.stop = hooked_stop  # type: ignore[method-assign,assignment]
         Instance.start = hooked_start  # type: ignore[method-assign,assignment]
+        Instance.reboot = reboot  # type: ignore[method-assign,assignment]
 
     def _hook_groups(self) -> None:
         original = SecurityGroupBackend.delete_security_group

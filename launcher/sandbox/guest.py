@@ -40,6 +40,7 @@ class Guest:
         self._folder = folder
         self._runner = runner
         self._root = Root(folder / "root")
+        self._spec = folder / "machine.json"
         self._console = folder / "console.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._server: MetadataServer | None = None
@@ -76,17 +77,21 @@ class Guest:
             mark=self.mark,
             host_path=os.environ.get("PATH", os.defpath),
         )
-        path = self._folder / "machine.json"
-        state.write_text(path, state.encode(spec))
+        state.write_text(self._spec, state.encode(spec))
         if self._runner.uid is not None and self._runner.gid is not None:
-            os.chown(path, self._runner.uid, self._runner.gid)
-        self._process = self._start(path)
+            os.chown(self._spec, self._runner.uid, self._runner.gid)
+        self._process = self._start()
 
-    def _start(self, spec: Path) -> subprocess.Popen[bytes]:
+    def restart(self) -> None:
+        """Boot anew: same files, address and metadata service. What still runs is killed; the console goes on."""
+        self._halt()
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
         privileged = self._runner.uid is not None
         with self._console.open("ab") as console:
             return subprocess.Popen(
-                [sys.executable, "-m", "launcher.sandbox.machine", str(spec)],
+                [sys.executable, "-m", "launcher.sandbox.machine", str(self._spec)],
                 cwd="/",
                 env={
                     "PATH": os.environ.get("PATH", os.defpath),
@@ -139,27 +144,32 @@ class Guest:
 
     def power_off(self) -> None:
         """End every process and close every port. Returns when nothing is left; bounded."""
-        if self._process is not None:
-            first = self._process
-            # Frozen, it starts nothing new; its dead children stay zombies until it goes itself.
-            processes.send([first.pid], signal.SIGSTOP)
-            limit = time.monotonic() + KILL_SECONDS
-            while (left := self.living()) and time.monotonic() < limit:
-                processes.send(left, signal.SIGKILL)
-                time.sleep(0.01)
-            first.kill()
-            first.wait()
-            if first.stdin is not None:
-                with suppress(OSError):
-                    first.stdin.close()
-            self._process = None
-            processes.reap(self._seen)
-            self._seen.clear()
+        self._halt()
         if self._server is not None:
             self._server.close()
             self._server = None
         self._metadata = None
         self.address = None
+
+    def _halt(self) -> None:
+        """Kill every process."""
+        if self._process is None:
+            return
+        first = self._process
+        # Frozen, it starts nothing new; its dead children stay zombies until it goes itself.
+        processes.send([first.pid], signal.SIGSTOP)
+        limit = time.monotonic() + KILL_SECONDS
+        while (left := self.living()) and time.monotonic() < limit:
+            processes.send(left, signal.SIGKILL)
+            time.sleep(0.01)
+        first.kill()
+        first.wait()
+        if first.stdin is not None:
+            with suppress(OSError):
+                first.stdin.close()
+        self._process = None
+        processes.reap(self._seen)
+        self._seen.clear()
 
     def remove(self) -> None:
         """Remove the folder; what was on the console can still be asked for."""

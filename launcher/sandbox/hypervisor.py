@@ -35,9 +35,14 @@ class Phase(Enum):
 
     BOOTING = "booting"
     UP = "up"
+    REBOOTING = "rebooting"
+    """On its way down, to boot again; the API says that it is running."""
     ENDING = "ending"
     OFF = "off"
     GONE = "gone"
+
+
+_RUNNING = (Phase.BOOTING, Phase.UP, Phase.REBOOTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,14 @@ class Hypervisor:
         self._slots[instance_id] = replace(slot, phase=Phase.BOOTING, since=time.monotonic(), interruption_at=None)
         log.info("%s boots at %s", instance_id, address)
 
+    def rebooted(self, instance_id: str) -> None:
+        """Let it shut down in order; the tick boots it again, at the same address."""
+        slot = self._slots[instance_id]
+        if slot.phase is Phase.UP:
+            log.info("%s reboots", instance_id)
+            slot.guest.ask_to_end()
+            self._slots[instance_id] = replace(slot, phase=Phase.REBOOTING, since=time.monotonic())
+
     def ended(self, instance_id: str, final: State) -> None:
         """A caller of the API stopped or terminated it; EC2's records say so already."""
         slot = self._slots[instance_id]
@@ -131,10 +144,16 @@ class Hypervisor:
         for instance_id, slot in list(self._slots.items()):
             if slot.phase in (Phase.BOOTING, Phase.UP):
                 self._watch(instance_id, slot)
-            elif slot.phase is Phase.ENDING:
-                grace_over = time.monotonic() - slot.since >= self._site.settings.shutdown_grace_seconds
-                if grace_over or not slot.guest.living():
-                    self._finish(instance_id)
+            elif slot.phase is Phase.ENDING and self._is_down(slot):
+                self._finish(instance_id)
+            elif slot.phase is Phase.REBOOTING and self._is_down(slot):
+                slot.guest.restart()
+                self._slots[instance_id] = replace(slot, phase=Phase.UP, since=time.monotonic())
+
+    def _is_down(self, slot: Slot) -> bool:
+        """Whether what was asked to end has ended, or has had its time to do so."""
+        grace_over = time.monotonic() - slot.since >= self._site.settings.shutdown_grace_seconds
+        return grace_over or not slot.guest.living()
 
     def _watch(self, instance_id: str, slot: Slot) -> None:
         now = time.time()
@@ -178,7 +197,7 @@ class Hypervisor:
         found = [
             one
             for one, slot in self._slots.items()
-            if slot.launch.market == "spot" and slot.phase in (Phase.BOOTING, Phase.UP) and slot.interruption_at is None
+            if slot.launch.market == "spot" and slot.phase in _RUNNING and slot.interruption_at is None
         ]
         if not found:
             raise Refused("no spot instance is running")
@@ -196,7 +215,7 @@ class Hypervisor:
         slot = self._slots.get(instance_id)
         if slot is None:
             raise Refused(f"{instance_id} is not an instance of this sandbox")
-        if slot.phase not in (Phase.BOOTING, Phase.UP):
+        if slot.phase not in _RUNNING:
             raise Refused(f"{instance_id} does not run: it is {self._records.state(instance_id)}")
         return slot
 

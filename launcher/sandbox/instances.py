@@ -78,5 +78,8 @@ class Guests(Protocol):
     def started(self, instance_id: str) -> None:
         """A stopped one shall boot again."""
 
+    def rebooted(self, instance_id: str) -> None:
+        """A running one shall shut down and boot at once, as itself."""
+
     def ended(self, instance_id: str, final: State) -> None:
         """A caller stopped or terminated it; `final` is STOPPED or TERMINATED."""
