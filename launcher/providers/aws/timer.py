@@ -39,7 +39,6 @@ class AwsTimer:
         self._role = role
         self._precision = timedelta(seconds=precision_seconds)
         self._owner: tuple[str, str] | None = None
-        self._groups: set[str] = set()
 
     @property
     def name(self) -> str:
@@ -52,12 +51,9 @@ class AwsTimer:
         with self._explained():
             scheduler = self._clients.get("scheduler", ref.region)
             schedule = self._schedule(ref, lease_id, fires)
-            token = hashlib.sha256(json.dumps([schedule["Name"], ref.instance_id, fires.isoformat()]).encode())
-            self._need_group(ref.region)
-            made = ask_unless(
-                SCHEDULE_EXISTS, scheduler.create_schedule, **schedule, ClientToken=token.hexdigest()[:48]
-            )
-            if made is None:
+            _need_group(scheduler)
+            token = _token(lease_id, ref.instance_id, fires.isoformat())
+            if ask_unless(SCHEDULE_EXISTS, scheduler.create_schedule, **schedule, ClientToken=token) is None:
                 _set_right(scheduler, schedule)
         return fires + self._precision
 
@@ -106,16 +102,6 @@ class AwsTimer:
             self._owner = str(caller["Arn"]).split(":")[1], str(caller["Account"])
         return self._owner
 
-    def _need_group(self, region: str) -> None:
-        """The group of all our schedules; it costs nothing and stays."""
-        if region in self._groups:
-            return
-        scheduler = self._clients.get("scheduler", region)
-        if ask_unless(NO_SCHEDULE, scheduler.get_schedule_group, Name=GROUP) is None:
-            tags = [{"Key": "gpucost", "Value": "stops"}]
-            ask_unless(SCHEDULE_EXISTS, scheduler.create_schedule_group, Name=GROUP, Tags=tags)
-        self._groups.add(region)
-
 
 def schedule_name(lease_id: str) -> str:
     """The lease id, so that it begins with the run's; cut, with a digest at its end, where it does not fit."""
@@ -131,6 +117,18 @@ def round_up(moment: datetime, step: timedelta) -> datetime:
     """The first multiple of `step` that is not before `moment`, counted from the epoch."""
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     return epoch - (epoch - moment) // step * step
+
+
+def _token(*parts: str) -> str:
+    # The service takes 64 characters; a repeat after a lost answer is answered, not refused.
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:48]
+
+
+def _need_group(scheduler: Any) -> None:  # noqa: ANN401 - a boto3 client
+    """The group of all our schedules in a region; it costs nothing and stays."""
+    if ask_unless(NO_SCHEDULE, scheduler.get_schedule_group, Name=GROUP) is None:
+        tags = [{"Key": "gpucost", "Value": "stops"}]
+        ask_unless(SCHEDULE_EXISTS, scheduler.create_schedule_group, Name=GROUP, Tags=tags)
 
 
 def _set_right(scheduler: Any, schedule: Mapping[str, Any]) -> None:  # noqa: ANN401 - a boto3 client

@@ -18,7 +18,7 @@ from launcher.home import Home, RunFolder
 from launcher.journal import Journal
 from launcher.run import State
 
-NOWHERE = replace(opened(), cloud="nowhere")
+NOWHERE = replace(opened(), cloud="nowhere", results_dir="/")
 """A run whose cloud cannot be connected to, so that nothing is driven here."""
 TRAINING = (NOWHERE, *STRAIGHT[1:5])
 ENDED = (SAMPLES[Cancelled], SAMPLES[LeaseClosed], replace(SAMPLES[Settled], outcome=Outcome.CANCELLED))
@@ -127,4 +127,4 @@ def test_a_run_that_is_done_is_not_opened_again(context, journal):
     for event in (*STRAIGHT[5:],):
         journal.append(event)
     with pytest.raises(BadInput, match="is done"):
-        app.resume(RUN_ID, context, budget=None, deadline=None)
+        app.resume(RUN_ID, context, app.Limits())
