@@ -39,6 +39,8 @@ class CloudFacts:
     """Kept free before the deadline for the last checkpoint and upload."""
     power_off_seconds: float
     """From the power-off at the deadline to the end of billing, at worst."""
+    deadline_grain_seconds: int
+    """What the cloud's timers can tell apart: a deadline is rounded down to it."""
     poll_seconds: float
     linger_seconds: float
     emulated: bool
@@ -66,6 +68,7 @@ AWS = CloudFacts(
     stop_limit_seconds=600,
     save_reserve_seconds=120,
     power_off_seconds=60,
+    deadline_grain_seconds=60,
     poll_seconds=5,
     linger_seconds=180,
     emulated=False,
@@ -93,6 +96,7 @@ def sandbox_facts(ssh_port: int) -> CloudFacts:
         stop_limit_seconds=30,
         save_reserve_seconds=10,
         power_off_seconds=5,
+        deadline_grain_seconds=1,
         poll_seconds=0.5,
         linger_seconds=30,
         emulated=True,

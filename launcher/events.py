@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from pricing.cost import CostLine, PriceChange
+from pricing.extras import NO_TRAFFIC, Traffic
 from pricing.ledger import LedgerEntry
 from pricing.offers import Offer
 from pricing.workload import Workload
@@ -48,6 +49,8 @@ class Estimate:
     seconds_high: float
     basis: str
     """Where the throughput comes from, in words."""
+    traffic: Traffic = NO_TRAFFIC
+    """What the machine moves between itself and the bucket, as far as the plan knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,17 @@
 """Billing arithmetic: from seconds to money and back.
 
-Owns billing rules, rates beside the machine itself, and the cost lines of one lease. All money is Decimal and is never
-rounded here; a month has 730 hours, as the clouds' own calculators have it. Not in these sums: taxes, object storage,
-traffic out of the cloud.
+Owns billing rules, rates beside the machine itself, and the cost lines of one machine along its price timeline. What a
+run pays for its traffic and its objects is in `extras`. All money is Decimal and is never rounded here; a month has 730
+hours, as the clouds' own calculators have it. Taxes are in none of the sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 
 from pricing.offers import CapacityType, Offer
 
@@ -18,6 +19,7 @@ HOUR_SECONDS = 3600
 MONTH_HOURS = 730
 LONGEST_SECONDS = 10 * 365 * 24 * HOUR_SECONDS
 """No run is planned beyond ten years; the answer of `affordable_seconds` where money never runs out."""
+_SECOND = timedelta(seconds=1)
 
 
 class UnknownRate(LookupError):
@@ -126,25 +128,57 @@ def billed_seconds(rule: BillingRule, seconds: float) -> int:
     return max(rule.minimum_seconds, -(-whole // step) * step)
 
 
-def cost_lines(offer: Offer, seconds: float, disk_gib: int, rates: Rates) -> tuple[CostLine, ...]:
+@dataclass(frozen=True, slots=True)
+class PricePiece:
+    """A stretch of a machine's billed time at one price."""
+
+    begin_second: int
+    """Counted from the start of the machine."""
+    seconds: int
+    usd_per_hour: Decimal
+    change: PriceChange | None
+    """None: the offer's own price."""
+
+
+def price_pieces(
+    offer: Offer, seconds: float, billed: int, started_at: datetime | None = None, prices: Iterable[PriceChange] = ()
+) -> tuple[PricePiece, ...]:
+    """The `billed` seconds of a machine that ran for `seconds`, by the price in force; their lengths add up exactly.
+
+    A price holds from the whole second in which it changes. What is billed beyond the running time (the minimum, a
+    begun step) is charged at the last price; a change after the end does not count. Raises ValueError where there are
+    prices and no `started_at`.
+    """
+    marks: dict[int, tuple[Decimal, PriceChange | None]] = {0: (offer.usd_per_hour, None)}
+    for change in sorted(prices, key=lambda change: change.since):
+        if started_at is None:
+            raise ValueError("prices that change need the time at which the machine started")
+        elapsed = change.since - started_at
+        if elapsed.total_seconds() < seconds:
+            marks[max(0, elapsed // _SECOND)] = (change.usd_per_hour, change)
+    begins = sorted(marks)
+    return tuple(PricePiece(begin, end - begin, *marks[begin]) for begin, end in pairwise([*begins, billed]))
+
+
+def cost_lines(
+    offer: Offer,
+    seconds: float,
+    disk_gib: int,
+    rates: Rates,
+    *,
+    started_at: datetime | None = None,
+    prices: Iterable[PriceChange] = (),
+) -> tuple[CostLine, ...]:
     """What a machine costs that runs for `seconds` with a root disk of `disk_gib`: compute, disk, public IPv4.
 
+    Compute is one line for each price that was in force; before the first change that is the offer's own.
     Raises UnknownRate; ValueError for a negative time or an unknown price.
     """
     _require_price(offer)
     billed = billed_seconds(rates.rule(offer.provider), seconds)
-    hours = Decimal(billed) / HOUR_SECONDS
-    compute = CostLine(
-        what=f"{offer.instance.name} {offer.capacity_type}, {offer.zone or offer.region}",
-        quantity=hours,
-        unit="h",
-        usd_per_unit=offer.usd_per_hour,
-        usd=offer.usd_per_hour * billed / HOUR_SECONDS,
-        source=offer.source,
-        observed_at=offer.observed_at,
-        verified=offer.verified,
-    )
-    return (compute, _disk_line(offer.provider, billed, disk_gib, rates), _address_line(offer, billed, rates))
+    pieces = price_pieces(offer, seconds, billed, started_at, prices)
+    compute = tuple(_compute_line(offer, piece) for piece in pieces)
+    return compute + standing_lines(offer.provider, offer.capacity_type, billed, disk_gib, rates)
 
 
 def _require_price(offer: Offer) -> None:
@@ -152,51 +186,66 @@ def _require_price(offer: Offer) -> None:
         raise ValueError(f"{offer.key}: the price is unknown")
 
 
-def _disk_line(provider: str, billed: int, disk_gib: int, rates: Rates) -> CostLine:
-    rate = rates.of(provider, DISK)
+def _compute_line(offer: Offer, piece: PricePiece) -> CostLine:
+    what = f"{offer.instance.name} {offer.capacity_type}, {offer.zone or offer.region}"
+    change = piece.change
     return CostLine(
-        what=f"disk, {disk_gib} GiB",
-        quantity=Decimal(disk_gib * billed) / (MONTH_HOURS * HOUR_SECONDS),
-        unit="GiB-month",
-        usd_per_unit=rate.usd,
-        usd=rate.usd * disk_gib * billed / (MONTH_HOURS * HOUR_SECONDS),
-        source=rate.source,
-        observed_at=rate.observed_at,
-        verified=rate.verified,
-    )
-
-
-def _address_line(offer: Offer, billed: int, rates: Rates) -> CostLine:
-    rate = rates.address(offer.provider, offer.capacity_type)
-    return CostLine(
-        what="public IPv4 address",
-        quantity=Decimal(billed) / HOUR_SECONDS,
+        what=what if change is None else f"{what} from {change.since:%H:%M}",
+        quantity=Decimal(piece.seconds) / HOUR_SECONDS,
         unit="h",
-        usd_per_unit=rate.usd,
-        usd=rate.usd * billed / HOUR_SECONDS,
-        source=rate.source,
-        observed_at=rate.observed_at,
-        verified=rate.verified,
+        usd_per_unit=piece.usd_per_hour,
+        usd=piece.usd_per_hour * piece.seconds / HOUR_SECONDS,
+        source=offer.source if change is None else "price in force, as the provider gave it while the machine ran",
+        observed_at=offer.observed_at if change is None else f"{change.since:%Y-%m-%dT%H:%M:%SZ}",
+        verified=offer.verified and change is None,
     )
 
 
-def refund_lines(offer: Offer, seconds: float, rates: Rates) -> tuple[CostLine, ...]:
-    """What the provider does not charge because it took the spot machine back early: one negative line, or none."""
+def standing_lines(
+    provider: str, capacity_type: CapacityType, billed: int, disk_gib: int, rates: Rates
+) -> tuple[CostLine, ...]:
+    """What a machine costs beside its compute for as long as it is there: disk, public IPv4. Raises UnknownRate."""
+    disk, address = rates.of(provider, DISK), rates.address(provider, capacity_type)
+    month_seconds, hours = MONTH_HOURS * HOUR_SECONDS, Decimal(billed) / HOUR_SECONDS
+    disk_usd = disk.usd * disk_gib * billed / month_seconds
+    return (
+        rate_line(f"disk, {disk_gib} GiB", Decimal(disk_gib * billed) / month_seconds, "GiB-month", disk, disk_usd),
+        rate_line("public IPv4 address", hours, "h", address, address.usd * billed / HOUR_SECONDS),
+    )
+
+
+def rate_line(what: str, quantity: Decimal, unit: str, rate: Rate, usd: Decimal) -> CostLine:
+    """So much of something at a rate of the tables."""
+    return CostLine(what, quantity, unit, rate.usd, usd, rate.source, rate.observed_at, rate.verified)
+
+
+def refund_lines(
+    offer: Offer,
+    seconds: float,
+    rates: Rates,
+    *,
+    started_at: datetime | None = None,
+    prices: Iterable[PriceChange] = (),
+) -> tuple[CostLine, ...]:
+    """What the provider does not charge because it took the spot machine back early: a negative line for each price."""
     rule = rates.rule(offer.provider)
     if offer.capacity_type is not CapacityType.SPOT or not 0 < seconds < rule.free_when_preempted_seconds:
         return ()
-    billed = billed_seconds(rule, seconds)
-    line = CostLine(
+    pieces = price_pieces(offer, seconds, billed_seconds(rule, seconds), started_at, prices)
+    return tuple(_refund_line(offer, piece, rule) for piece in pieces)
+
+
+def _refund_line(offer: Offer, piece: PricePiece, rule: BillingRule) -> CostLine:
+    return CostLine(
         what="preempted early: compute not charged",
-        quantity=Decimal(billed) / HOUR_SECONDS,
+        quantity=Decimal(piece.seconds) / HOUR_SECONDS,
         unit="h",
-        usd_per_unit=-offer.usd_per_hour,
-        usd=-(offer.usd_per_hour * billed / HOUR_SECONDS),
+        usd_per_unit=-piece.usd_per_hour,
+        usd=-(piece.usd_per_hour * piece.seconds / HOUR_SECONDS),
         source=rule.source,
         observed_at=offer.observed_at,
         verified=rule.verified,
     )
-    return (line,)
 
 
 def total(lines: Iterable[CostLine]) -> Decimal:
@@ -204,15 +253,15 @@ def total(lines: Iterable[CostLine]) -> Decimal:
     return sum((line.usd for line in lines), Decimal(0))
 
 
-def affordable_seconds(offer: Offer, usd: Decimal, disk_gib: int, rates: Rates) -> int:
-    """The longest run whose `cost_lines` add up to no more than `usd`; 0: not even the minimum charge fits.
+def affordable_seconds(usd: Decimal, cost: Callable[[int], Decimal]) -> int:
+    """The longest run whose `cost` is no more than `usd`; 0 where not even the shortest fits.
 
-    Exact inverse of `total(cost_lines(...))`, found by bisection, at most `LONGEST_SECONDS`.
+    Exact inverse of a cost that never falls as the seconds grow, by bisection, at most `LONGEST_SECONDS`.
     """
     low, high = 0, LONGEST_SECONDS
     while low < high:
         middle = (low + high + 1) // 2
-        if total(cost_lines(offer, middle, disk_gib, rates)) <= usd:
+        if cost(middle) <= usd:
             low = middle
         else:
             high = middle - 1

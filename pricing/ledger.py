@@ -1,7 +1,7 @@
 """What was really paid: one entry per closed lease, and their totals.
 
-Owns `LedgerEntry`. Pure: an entry follows from the offer, the interval and the billing rule, so it can be rebuilt
-from a journal at any time.
+Owns `LedgerEntry`. Pure: an entry follows from the offer, its price timeline, the interval and the billing rule, so it
+can be rebuilt from a journal at any time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from pricing.cost import CostLine, Rates, billed_seconds, cost_lines, refund_lines, total
+from pricing.cost import CostLine, PriceChange, Rates, billed_seconds, cost_lines, refund_lines, total
 from pricing.offers import CapacityType, Offer
 
 
@@ -27,6 +27,10 @@ class Basis(StrEnum):
     """Where the amount of an entry comes from."""
 
     COMPUTED = "offer price x billed time"
+    TIMELINE = "price timeline x billed time"
+    """The price changed while the machine ran."""
+    OBJECTS = "rates x estimated bytes and requests"
+    """No machine: what the objects of a run cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class LedgerEntry:
     gpu_count: int
     capacity_type: CapacityType
     usd_per_hour: Decimal
+    """The offer's own, before any change of the price."""
     started_at: datetime
     """When billing began: the machine was running."""
     ended_at: datetime
@@ -73,12 +78,21 @@ class LeaseInterval:
 
 
 def ledger_entry(
-    offer: Offer, interval: LeaseInterval, disk_gib: int, rates: Rates, *, estimate_usd: Decimal | None = None
+    offer: Offer,
+    interval: LeaseInterval,
+    disk_gib: int,
+    rates: Rates,
+    *,
+    prices: tuple[PriceChange, ...] = (),
+    beside: tuple[CostLine, ...] = (),
+    estimate_usd: Decimal | None = None,
 ) -> LedgerEntry:
-    """The entry of one closed lease. Raises UnknownRate, ValueError."""
-    lines = cost_lines(offer, interval.seconds, disk_gib, rates)
+    """The entry of one closed lease; `beside` is what it cost besides the machine. Raises UnknownRate, ValueError."""
+    started_at = interval.started_at
+    lines = cost_lines(offer, interval.seconds, disk_gib, rates, started_at=started_at, prices=prices)
     if interval.ended_by is EndedBy.PROVIDER:
-        lines += refund_lines(offer, interval.seconds, rates)
+        lines += refund_lines(offer, interval.seconds, rates, started_at=started_at, prices=prices)
+    lines += beside
     return LedgerEntry(
         lease_id=interval.lease_id,
         run_id=interval.run_id,
@@ -96,7 +110,7 @@ def ledger_entry(
         lines=lines,
         usd=total(lines),
         estimate_usd=estimate_usd,
-        basis=Basis.COMPUTED,
+        basis=Basis.TIMELINE if any(change.since < interval.ended_at for change in prices) else Basis.COMPUTED,
     )
 
 

@@ -6,7 +6,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from pricing.cost import DISK, PUBLIC_IPV4, BillingRule, Rate, Rates
+from pricing.cost import (
+    CROSS_REGION,
+    DISK,
+    EGRESS,
+    OBJECT_GET,
+    OBJECT_PUT,
+    OBJECT_STORAGE,
+    PUBLIC_IPV4,
+    BillingRule,
+    Rate,
+    Rates,
+)
 from pricing.hardware import InstanceType
 from pricing.offers import CapacityType, Offer, Policy
 from pricing.phases import Overheads
@@ -34,6 +45,23 @@ RATES = Rates(
         "azure": BillingRule(1, 60),
     },
 )
+FULL_RATES = Rates(
+    rates={
+        **RATES.rates,
+        **{
+            ("aws", item): Rate(Decimal(usd), unit, "test table", "2026-11-01", verified=True)
+            for item, usd, unit in (
+                (OBJECT_STORAGE, "0.023", "GiB-month"),
+                (OBJECT_PUT, "0.005", "1000 requests"),
+                (OBJECT_GET, "0.0004", "1000 requests"),
+                (EGRESS, "0.09", "GB"),
+                (CROSS_REGION, "0.02", "GB"),
+            )
+        },
+    },
+    rules=RATES.rules,
+)
+"""With everything that a run on AWS pays for beside its machines."""
 NO_OVERHEADS = Overheads(0, 0, 1e9, 0, 0, 1.0, "test")
 OVERHEADS = {
     "aws": Overheads(100, 20, 100, 10, 10, 1.5, "test"),

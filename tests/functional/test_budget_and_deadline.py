@@ -106,7 +106,7 @@ def test_a_preempted_run_whose_rest_does_not_fit_the_budget_ends_there(tmp_path)
     world = World(tmp_path, offers=(DEMAND_EAST, offer("0.53", "us-west-2", DEMAND_EAST.capacity_type)))
     world.script.epoch = 300
     run_id = world.open(epochs=8, budget="0.14")
-    world.lose_at(750)
+    world.lose_at(700)
     run = world.drive(run_id)
     world.check(run_id)
     assert (run.outcome, run.attempt) == (Outcome.BUDGET, 1)

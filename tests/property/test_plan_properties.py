@@ -1,13 +1,24 @@
 """What holds for every plan, whatever the offers."""
 
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing.cost import LONGEST_SECONDS, BillingRule, Rates, affordable_seconds, billed_seconds, cost_lines, total
+from pricing.cost import (
+    LONGEST_SECONDS,
+    BillingRule,
+    PriceChange,
+    Rates,
+    affordable_seconds,
+    billed_seconds,
+    cost_lines,
+    price_pieces,
+    total,
+)
 from pricing.ledger import LeaseInterval, ledger_entry, totals
 from pricing.offers import CapacityType, Offer, Policy
 from pricing.planner import NoOfferFits, Plan
@@ -139,9 +150,39 @@ RULES = st.builds(BillingRule, st.integers(1, 4000), st.integers(0, 4000))
 def test_affordable_seconds_is_the_inverse_of_the_cost(price, usd, disk_gib, rule):
     chosen = offer(str(price))
     rates = Rates(RATES.rates, {"aws": rule})
-    seconds = affordable_seconds(chosen, usd, disk_gib, rates)
-    assert total(cost_lines(chosen, seconds, disk_gib, rates)) <= usd
-    assert seconds == LONGEST_SECONDS or total(cost_lines(chosen, seconds + 1, disk_gib, rates)) > usd
+
+    def cost(seconds: int) -> Decimal:
+        return total(cost_lines(chosen, seconds, disk_gib, rates))
+
+    seconds = affordable_seconds(usd, cost)
+    assert cost(seconds) <= usd
+    assert seconds == LONGEST_SECONDS or cost(seconds + 1) > usd
+
+
+CHANGES = st.lists(
+    st.tuples(st.integers(-(10**3), 10**5), PRICES.filter(lambda usd: usd > 0)).map(
+        lambda pair: PriceChange(NOW + timedelta(milliseconds=100 * pair[0]), pair[1])
+    ),
+    max_size=6,
+)
+
+
+@given(PRICES.filter(lambda usd: usd > 0), CHANGES, st.floats(0, 10**4), RULES)
+def test_the_pieces_of_a_price_timeline_are_the_billed_seconds(price, changes, seconds, rule):
+    billed = billed_seconds(rule, seconds)
+    pieces = price_pieces(offer(str(price)), seconds, billed, NOW, changes)
+    assert sum(piece.seconds for piece in pieces) == billed
+    assert all(piece.seconds > 0 for piece in pieces) or billed == 0
+    prices = {price, *(change.usd_per_hour for change in changes)}
+    assert {piece.usd_per_hour for piece in pieces} <= prices
+
+
+@given(PRICES.filter(lambda usd: usd > 0), CHANGES, st.integers(0, 10**4), RULES)
+def test_a_price_that_does_not_change_costs_the_same_along_its_timeline(price, changes, seconds, rule):
+    chosen, rates = offer(str(price)), Rates(RATES.rates, {"aws": rule})
+    same = [replace(change, usd_per_hour=price) for change in changes]
+    lines = cost_lines(chosen, seconds, 10, rates, started_at=NOW, prices=same)
+    assert total(lines) == pytest.approx(total(cost_lines(chosen, seconds, 10, rates)), rel=Decimal("1e-24"))
 
 
 @given(RULES, st.integers(0, 10**6), st.integers(0, 10**4))

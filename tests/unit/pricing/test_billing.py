@@ -1,5 +1,6 @@
 """Billing arithmetic: seconds to money and back."""
 
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from pricing.cost import (
     PUBLIC_IPV4_SPOT,
     BillingRule,
+    PriceChange,
     Rate,
     Rates,
     UnknownRate,
@@ -84,15 +86,80 @@ def test_compute_is_refunded_when_the_provider_takes_a_young_spot_machine_back()
     assert refund_lines(offer("0.2"), 1800, RATES) == ()
 
 
+def cost(seconds):
+    return total(cost_lines(offer("0.526"), seconds, 100, RATES))
+
+
 def test_affordable_seconds_is_the_last_second_that_fits():
-    chosen = offer("0.526")
-    seconds = affordable_seconds(chosen, Decimal("1"), 100, RATES)
-    assert total(cost_lines(chosen, seconds, 100, RATES)) <= 1
-    assert total(cost_lines(chosen, seconds + 1, 100, RATES)) > 1
+    seconds = affordable_seconds(Decimal(1), cost)
+    assert cost(seconds) <= 1 < cost(seconds + 1)
 
 
 def test_money_below_the_minimum_charge_buys_nothing():
-    assert affordable_seconds(offer("0.526"), Decimal("0.001"), 100, RATES) == 0
+    assert affordable_seconds(Decimal("0.001"), cost) == 0
+
+
+START = datetime(2026, 12, 1, 9, tzinfo=UTC)
+
+
+def changed(seconds, usd):
+    """Another price from a moment of the machine's life on."""
+    return PriceChange(START + timedelta(seconds=seconds), Decimal(usd))
+
+
+def timeline(seconds, *prices):
+    """Length and price of each line of compute."""
+    lines = cost_lines(spot("0.36"), seconds, 10, RATES, started_at=START, prices=prices)[:-2]
+    return [(round(line.quantity * 3600), line.usd_per_unit) for line in lines]
+
+
+P = Decimal
+
+
+@pytest.mark.parametrize(
+    ("seconds", "prices", "pieces"),
+    [
+        pytest.param(600, [], [(600, P("0.36"))], id="without a change the offer's price holds"),
+        pytest.param(600, [(200, "0.72")], [(200, P("0.36")), (400, P("0.72"))], id="from the change on the new one"),
+        pytest.param(
+            600, [(200, "0.72"), (500, "0.18")], [(200, P("0.36")), (300, P("0.72")), (100, P("0.18"))], id="two"
+        ),
+        pytest.param(
+            600, [(500, "0.18"), (200, "0.72")], [(200, P("0.36")), (300, P("0.72")), (100, P("0.18"))], id="any order"
+        ),
+        pytest.param(
+            600, [(200.9, "0.72")], [(200, P("0.36")), (400, P("0.72"))], id="a begun second costs the new price"
+        ),
+        pytest.param(
+            600, [(200.1, "0.5"), (200.2, "0.72")], [(200, P("0.36")), (400, P("0.72"))], id="the last of a second"
+        ),
+        pytest.param(600, [(-50, "0.5"), (-9, "0.72")], [(600, P("0.72"))], id="changes before the start: the newest"),
+        pytest.param(600, [(600, "9")], [(600, P("0.36"))], id="a change at the end comes too late"),
+        pytest.param(
+            30, [(20, "0.72")], [(20, P("0.36")), (40, P("0.72"))], id="the minimum is charged at the last price"
+        ),
+        pytest.param(30, [(45, "9")], [(60, P("0.36"))], id="a change within the minimum but after the end"),
+    ],
+)
+def test_compute_is_charged_along_the_price_timeline(seconds, prices, pieces):
+    assert timeline(seconds, *(changed(*change) for change in prices)) == pieces
+
+
+def test_a_line_of_a_changed_price_says_since_when_and_where_it_is_from():
+    first, second, *_ = cost_lines(spot("0.36"), 600, 10, RATES, started_at=START, prices=[changed(200, "0.72")])
+    assert (first.what, first.observed_at) == ("g4dn.xlarge spot, us-east-1", "2026-11-15")
+    assert (second.what, second.observed_at) == ("g4dn.xlarge spot, us-east-1 from 09:03", "2026-12-01T09:03:20Z")
+    assert "provider" in second.source
+
+
+def test_a_refund_follows_the_same_prices():
+    refund = refund_lines(spot("0.36"), 1800, RATES, started_at=START, prices=[changed(600, "0.72")])
+    assert [line.usd for line in refund] == [Decimal("-0.06"), Decimal("-0.24")]
+
+
+def test_a_price_timeline_needs_its_beginning():
+    with pytest.raises(ValueError, match="need the time at which the machine started"):
+        cost_lines(spot("0.36"), 600, 10, RATES, prices=[changed(200, "0.72")])
 
 
 def test_capacity_types_are_the_words_of_the_field():
