@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import boto3
@@ -40,6 +41,8 @@ class AwsAccount:
     s3_endpoint_url: str | None = None
     access_key: str | None = None
     secret_key: str | None = field(default=None, repr=False)
+    _shared: list[boto3.session.Session] = field(default_factory=list, init=False, repr=False, compare=False)
+    _making: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     def client(self, service: str, region: str | None, patience: Patience | None = None) -> Any:  # noqa: ANN401 - boto3 makes its clients at run time
         """A client with bounded retries and time-outs. Raises RefusedError for credentials that do not work."""
@@ -47,9 +50,16 @@ class AwsAccount:
         endpoint = self.s3_endpoint_url if objects else self.endpoint_url
         config = _config(patience or (STORING if objects else ASKING))
         try:
-            return self.session(region).client(service, endpoint_url=endpoint, config=config)
+            with self._making:  # clients may be used by several threads at once, but not made by them
+                return self._one_session().client(service, region_name=region, endpoint_url=endpoint, config=config)
         except BotoCoreError as error:
             raise translate(error) from error
+
+    def _one_session(self) -> boto3.session.Session:
+        """The same for all clients: it reads each service's model once, and asks for a one-time password once."""
+        if not self._shared:
+            self._shared.append(self.session(None))
+        return self._shared[0]
 
     def session(self, region: str | None) -> boto3.session.Session:
         """A session of this account."""
