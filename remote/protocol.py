@@ -196,6 +196,8 @@ class TaskProgress:
     peak_memory_gib: float | None = None
     resumed_step: int | None = None
     """Step of the checkpoint that this attempt began with; none: it began with the first step."""
+    saved_step: int | None = None
+    """Step of the checkpoint that `last.pt` is as this is written; none: the trainer does not tell."""
     checkpoint_seconds: float | None = None
     """Between two checkpoints, as the trainer chose it from the hazard and its own measured saving time."""
     at: float = 0.0
@@ -262,6 +264,8 @@ class TransferOutcome:
     checkpoint: Checkpoint | None = None
     data: str | None = None
     """Folder of the staged data set; of staging only."""
+    restored: dict[str, int] = field(default_factory=dict)
+    """Step of the checkpoint that was put in place, by task; of staging only."""
     at: float = 0.0
     schema: int = SCHEMA
 
@@ -323,13 +327,13 @@ class LeasePaths:
         self.stage_outcome = self.transfer / "stage.json"
         self.sync_outcome = self.transfer / "sync.json"
         self.final_request = self.transfer / "final.request"
-        """Made by the agent when nothing writes to the tasks any more; the sync program then finishes and exits."""
+        """Made by the agent, with the `Reason` to stop, when nothing writes any more; sync then finishes and exits."""
         self.outcome = self.transfer / "outcome.json"
         """The last status as it goes to `StoredRun.outcome`, uploaded before `status.json` says the same."""
         self.tasks = root / "tasks"
 
     def transfer_log(self, verb: str) -> Path:
-        """What the transfer program wrote to its terminal: `stage`, `sync` or `outcome`."""
+        """What the transfer program wrote to its terminal: `stage`, `sync`, `post` or `outcome`."""
         return self.transfer / f"{verb}.log"
 
     def task(self, name: str) -> TaskPaths:
