@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -19,12 +19,12 @@ from launcher.context import Context
 from launcher.drive import drive
 from launcher.errors import BadInput, ProviderError, StopUnconfirmed
 from launcher.estimating import cloud_of, data_facts
-from launcher.events import Cancelled, Outcome, Reopened, RunOpened
+from launcher.events import Cancelled, Event, LimitsChanged, Outcome, Reopened, RunOpened
 from launcher.history import load_run, recent_refusals
 from launcher.home import name_in
 from launcher.interrupts import Interrupts
 from launcher.jobspec import JobSpec, parse
-from launcher.journal import Journal, replay
+from launcher.journal import Journal
 from launcher.localdata import DataFacts
 from launcher.planning import first_plan, next_plan, no_plan, selection, workload
 from launcher.providers.interface import RefusedError, UnreachableError
@@ -152,19 +152,31 @@ def unfinished(job: JobSpec, context: Context) -> str | None:
     return None
 
 
-def go_on(run_id: str, context: Context, *, cloud: wiring.Cloud | None = None, by_force: bool = False) -> Run:
+def go_on(
+    run_id: str,
+    context: Context,
+    *,
+    cloud: wiring.Cloud | None = None,
+    by_force: bool = False,
+    first: Callable[[Run], Event | None] = lambda _run: None,
+) -> Run:
     """Drive a run to its end from where its journal is, here or in the storage.
 
-    `by_force`: even if a launcher on another machine is alive and drives it. Raises JournalBusy, HeldElsewhere, Fenced,
-    ProviderError, StopUnconfirmed.
+    `by_force`: even if a launcher on another machine is alive and drives it. `first` may give an event to begin with.
+    Raises JournalBusy, HeldElsewhere, Fenced, ProviderError, StopUnconfirmed.
     """
     journal = context.home.run(run_id).journal
     interrupts = Interrupts()
     with journal.writing(), interrupts.installed():
-        run = replay(journal.events(), str(journal.path))
+        run = load_run(run_id, context)
         given = nullcontext(cloud) if cloud is not None else _connected(run, context)
         with given as connected, _serving(run, connected, context, interrupts) as services:
             claimed = take_up(journal, services.mirror, context.clock, context.report, by_force=by_force)
+            event = first(claimed)
+            if event is not None:
+                services.mirror.add(journal.append(event))
+                claimed = advance(claimed, event)
+                context.report(Happened(event, claimed))
             try:
                 return drive(claimed, journal, services)
             finally:
@@ -195,11 +207,31 @@ def _connected(run: Run, context: Context) -> Iterator[wiring.Cloud]:
         cloud.close()
 
 
-def resume(run_id: str, context: Context, *, budget: Decimal | None, deadline: float | None) -> Run:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What `resume` changes: a budget for the whole run, or so much more than the present one; a deadline from now."""
+
+    budget: Decimal | None = None
+    more: Decimal | None = None
+    deadline: float | None = None
+
+    def budget_for(self, run: Run) -> Decimal | None:
+        """The new cap of a run."""
+        if self.more is not None:
+            return (run.budget_usd or run.spent_usd) + self.more
+        return self.budget or run.budget_usd
+
+    @property
+    def given(self) -> bool:
+        """There is something to change."""
+        return any(value is not None for value in (self.budget, self.more, self.deadline))
+
+
+def resume(run_id: str, context: Context, limits: Limits, *, by_force: bool = False) -> Run:
     """Go on with a run that lost its launcher, or with a settled one from its checkpoints. Raises BadInput, NoPlan."""
     run = load_run(run_id, context)
     if run.state is not State.SETTLED:
-        return go_on(run_id, context)
+        return go_on(run_id, context, by_force=by_force, first=lambda found: _new_limits(found, limits, context))
     if run.outcome is Outcome.DONE:
         return _collect_again(run, context)
     journal = context.home.run(run_id).journal
@@ -207,14 +239,22 @@ def resume(run_id: str, context: Context, *, budget: Decimal | None, deadline: f
         with journal.writing():
             run = load_run(run_id, context)  # another process may have been quicker
             if run.state is State.SETTLED:
-                journal.append(_reopen(run, cloud, context, budget, deadline))
-        return go_on(run_id, context, cloud=cloud)
+                journal.append(_reopen(run, cloud, context, limits))
+        return go_on(run_id, context, cloud=cloud, by_force=by_force)
+
+
+def _new_limits(run: Run, limits: Limits, context: Context) -> Event | None:
+    if not limits.given or run.state is State.SETTLED:
+        return None
+    now = context.clock.now()
+    ends_by = run.ends_by if limits.deadline is None else now + timedelta(seconds=limits.deadline)
+    return LimitsChanged(at=now, budget_usd=limits.budget_for(run), ends_by=ends_by)
 
 
 def _collect_again(run: Run, context: Context) -> Run:
     """Copy the results of a run that is done. Raises BadInput where they were copied at its end, StorageError."""
-    if run.collected:
-        raise BadInput(f"run {run.run_id} is done", hint=f"its results are in {run.opened.results_dir}")
+    if run.collected and Path(run.results_dir).is_dir():
+        raise BadInput(f"run {run.run_id} is done", hint=f"its results are in {run.results_dir}")
     tasks = parse(run.opened.job, {}, run.run_id).task_names
     with _connected(run, context) as cloud:
         try:
@@ -226,26 +266,25 @@ def _collect_again(run: Run, context: Context) -> Run:
     return replace(run, collected=True)
 
 
-def _reopen(
-    run: Run, cloud: wiring.Cloud, context: Context, budget: Decimal | None, deadline: float | None
-) -> Reopened:
+def _reopen(run: Run, cloud: wiring.Cloud, context: Context, limits: Limits) -> Reopened:
     now = context.clock.now()
     job = parse(run.opened.job, {}, run.run_id)
     ends_by = run.ends_by if run.ends_by is not None and run.ends_by > now else None
-    if deadline is not None:
-        ends_by = now + timedelta(seconds=deadline)
+    if limits.deadline is not None:
+        ends_by = now + timedelta(seconds=limits.deadline)
     lost = _lost(run, cloud)
     if lost:
         context.report(Note(f"the checkpoints of {', '.join(lost)} are gone from the storage: training begins again"))
-    limits = Reopened(at=now, budget_usd=budget or run.budget_usd, ends_by=ends_by, selection=run.selection, lost=lost)
-    planned = advance(run, limits)
+    budget = limits.budget_for(run)
+    reopened = Reopened(at=now, budget_usd=budget, ends_by=ends_by, selection=run.selection, lost=lost)
+    planned = advance(run, reopened)
     try:
         chosen = next_plan(planned, job, cloud.catalog(job), now)
     except NoOfferFits as error:
         raise no_plan(error) from error
     done = epochs_done(planned, job.task_names)
     context.report(Note(f"going on after epoch {done} on {chosen.offer.key}, about {show_usd(chosen.estimate.usd)}"))
-    return replace(limits, selection=chosen)
+    return replace(reopened, selection=chosen)
 
 
 def _lost(run: Run, cloud: wiring.Cloud) -> tuple[str, ...]:
@@ -265,9 +304,19 @@ def stop(run_id: str, context: Context) -> Run:
         _await_writer(run_id, journal, context)
     with journal.writing():
         run = load_run(run_id, context)
-        if run.state not in {State.SETTLED, State.STOPPING}:
-            journal.append(Cancelled(at=context.clock.now(), message="stopped with `gpucost stop`"))
-    return run if run.state is State.SETTLED else go_on(run_id, context)
+        wish = _cancelled(run, context)
+        if wish is not None:
+            journal.append(wish)  # whatever becomes of this process, the next one goes on with the stop
+    if run.state is State.SETTLED:
+        return run
+    # A launcher elsewhere may have written other records meanwhile; then the wish is written again behind them.
+    return go_on(run_id, context, by_force=True, first=lambda found: _cancelled(found, context))
+
+
+def _cancelled(run: Run, context: Context) -> Event | None:
+    if run.state in {State.SETTLED, State.STOPPING}:
+        return None
+    return Cancelled(at=context.clock.now(), message="stopped with `gpucost stop`")
 
 
 def _await_writer(run_id: str, journal: Journal, context: Context) -> None:
@@ -294,7 +343,7 @@ def log_text(run_id: str, task: str | None, context: Context) -> str:
         return _live_log(run, name, context)
     kept = results_folder(run, name, names) / "train.log"
     if not kept.exists():
-        raise BadInput(f"run {run_id} has no log yet", hint=f"results will be in {run.opened.results_dir}")
+        raise BadInput(f"run {run_id} has no log yet", hint=f"results will be in {run.results_dir}")
     return kept.read_text(encoding="utf-8", errors="replace")
 
 

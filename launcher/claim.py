@@ -9,7 +9,9 @@ from __future__ import annotations
 from launcher.clock import Clock
 from launcher.errors import BadInput, ExitCode, StopUnconfirmed
 from launcher.events import Claimed
-from launcher.journal import Journal, JournalBusy, replay
+from launcher.history import folded
+from launcher.home import RunFolder
+from launcher.journal import Journal, JournalBusy
 from launcher.mirror import Mirror
 from launcher.report import Note, Reporter
 from launcher.run import Run, State
@@ -29,6 +31,7 @@ def take_up(journal: Journal, mirror: Mirror, clock: Clock, report: Reporter, *,
     A storage that does not answer is told and gone on without: no machine is launched before it does. `by_force`: a
     launcher that is alive elsewhere loses the run. Raises HeldElsewhere, Fenced, BadInput.
     """
+    folder = RunFolder(journal.path.parent)
     try:
         agree(journal, mirror)
         if not by_force:
@@ -36,13 +39,13 @@ def take_up(journal: Journal, mirror: Mirror, clock: Clock, report: Reporter, *,
     except StorageError as error:
         report(Note(f"whether another launcher has this run cannot be found out: {error}"))
         mirror.begin(0, journal.lines())
-    run = replay(journal.events(), str(journal.path))
+    run = folded(folder)
     if run.state is not State.SETTLED:
         _claim(run, journal, mirror, clock)
     told = mirror.flush_if_possible()
     if told is not None:
         report(Note(f"the journal is not copied to the storage yet: {told}"))
-    return replay(journal.events(), str(journal.path))
+    return folded(folder)
 
 
 def _claim(run: Run, journal: Journal, mirror: Mirror, clock: Clock) -> None:

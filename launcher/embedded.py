@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -18,7 +19,9 @@ from launcher.events import Outcome
 from launcher.home import Home
 from launcher.journal import replay
 from launcher.run import Run, State
-from launcher.sandbox import SandboxInfo
+from launcher.sandbox import SandboxInfo, SpotPrice
+from pricing.offers import CapacityType
+from pricing.sources.tables import load_offers
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +69,7 @@ def use_sandbox(home: Home) -> SandboxUse:
     fcntl.flock(lock, fcntl.LOCK_SH)
     started_here = sandbox.status(home.root) is None
     try:
-        return SandboxUse(sandbox.up(home.root), home, lock)
+        return SandboxUse(sandbox.up(home.root, spot_prices=_spot_prices()), home, lock)
     except BaseException:
         if started_here:
             sandbox.suspend(home.root)
@@ -76,7 +79,7 @@ def use_sandbox(home: Home) -> SandboxUse:
 
 def keep_up(home: Home) -> SandboxInfo:
     """Start the sandbox by hand: it stays until `take_down`, or until nobody has used it for long."""
-    info = sandbox.up(home.root)
+    info = sandbox.up(home.root, spot_prices=_spot_prices())
     _by_hand(home).touch()
     return info
 
@@ -96,6 +99,13 @@ def resumable(home: Home) -> list[str]:
     """Ids of the runs that ended early, or whose results are only in the sandbox's bucket."""
     settled = [run for run in _runs(home) if run.state is State.SETTLED]
     return [run.run_id for run in settled if run.outcome is not Outcome.DONE or not run.collected]
+
+
+def _spot_prices() -> Iterator[SpotPrice]:
+    """The shipped table's, so that the embedded cloud asks what its plans expect."""
+    for offer in load_offers():
+        if offer.provider == "aws" and offer.capacity_type is CapacityType.SPOT and offer.zone:
+            yield SpotPrice(offer.instance.name, offer.zone, offer.usd_per_hour)
 
 
 def _by_hand(home: Home) -> Path:

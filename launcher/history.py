@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
 from launcher.context import Context
 from launcher.errors import BadInput
 from launcher.events import Refusal
-from launcher.home import Home
+from launcher.home import Home, RunFolder
 from launcher.journal import replay
 from launcher.limits import owed_usd
 from launcher.recovery import COOL_DOWN
@@ -21,8 +21,13 @@ from remote.protocol import AgentStatus
 
 def load_run(run_id: str, context: Context) -> Run:
     """Fold a run's journal. Raises BadInput."""
-    journal = context.home.run(run_id).journal
-    return replay(journal.events(), str(journal.path))
+    return folded(context.home.run(run_id))
+
+
+def folded(folder: RunFolder) -> Run:
+    """The run of a folder. Raises BadInput."""
+    run = replay(folder.journal.events(), str(folder.journal.path))
+    return replace(run, results_dir=folder.results_dir(run.opened.results_dir))
 
 
 def all_runs(context: Context) -> list[Run]:

@@ -108,8 +108,15 @@ class RunFolder:
 
     @property
     def adopted(self) -> Path:
-        """Where the results go, in a file: only of a run that was begun on another machine."""
+        """Names the results folder of a run that was begun on another machine; else not there."""
         return self.root / "results"
+
+    def results_dir(self, asked: str) -> str:
+        """Where the results go here, for a run that was begun with `asked`."""
+        try:
+            return self.adopted.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return asked
 
     @property
     def supervisor_log(self) -> Path:

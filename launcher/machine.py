@@ -15,7 +15,7 @@ from launcher.errors import GpucostError
 from launcher.events import Lease
 from launcher.ssh import SshConnector, SshError, SshSession, SshTarget
 from remote import protocol
-from remote.protocol import AgentStatus, LeasePaths, ProtocolError, Reason, StopCommand
+from remote.protocol import AgentStatus, LeasePaths, ProtocolError, StopCommand
 
 _LOG_TAIL_LINES = 200
 
@@ -99,9 +99,9 @@ class Machine:
         except (ProtocolError, UnicodeDecodeError) as error:
             raise SshError(str(error)) from error
 
-    def ask_to_stop(self, reason: Reason, at: float) -> None:
+    def ask_to_stop(self, command: StopCommand) -> None:
         """Have the agent end training with a checkpoint and a sync."""
-        self._put(protocol.encode(StopCommand(reason, at)).encode(), str(self._paths.command))
+        self._put(protocol.encode(command).encode(), str(self._paths.command))
 
     def set_budget(self, budget: protocol.Budget) -> None:
         """Give the agent another budget than the one in its job."""

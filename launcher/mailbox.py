@@ -6,35 +6,32 @@ beside them. Everything here is slower than SSH and needs nothing but the prefix
 
 from __future__ import annotations
 
-from launcher.run import Run
-from launcher.services import Services
-from launcher.storage.interface import StorageError
+from launcher.storage.interface import ObjectStore, StorageError
 from remote import protocol
-from remote.protocol import AgentStatus, ProtocolError, Reason, StopCommand, StoredRun
+from remote.protocol import AgentStatus, ProtocolError, StopCommand, StoredRun
 
 
-def last_words(run: Run, lease_id: str, services: Services) -> AgentStatus | None:
+def last_words(run_id: str, lease_id: str, store: ObjectStore) -> AgentStatus | None:
     """The agent's last status, stored when it ended; None where none can be read. Raises StorageError."""
-    return _status(StoredRun(run.run_id).outcome(lease_id), services)
+    return _status(StoredRun(run_id).outcome(lease_id), store)
 
 
-def posted(run: Run, lease_id: str, services: Services) -> AgentStatus | None:
+def newest_status(run_id: str, lease_id: str, store: ObjectStore) -> AgentStatus | None:
     """The agent's newest word in the storage; None where none can be read. Raises StorageError."""
-    return last_words(run, lease_id, services) or _status(StoredRun(run.run_id).posted_status(lease_id), services)
+    return last_words(run_id, lease_id, store) or _status(StoredRun(run_id).posted_status(lease_id), store)
 
 
-def post_stop(run: Run, lease_id: str, reason: Reason, services: Services) -> bool:
+def post_stop(run_id: str, lease_id: str, command: StopCommand, store: ObjectStore) -> bool:
     """Leave the command to save and end; False where the storage does not take it."""
-    command = StopCommand(reason, services.clock.now().timestamp())
     try:
-        services.store.create(StoredRun(run.run_id).posted_command(lease_id), protocol.encode(command).encode())
+        store.create(StoredRun(run_id).posted_command(lease_id), protocol.encode(command).encode())
     except StorageError:
         return False
     return True
 
 
-def _status(key: str, services: Services) -> AgentStatus | None:
-    content = services.store.get(key)
+def _status(key: str, store: ObjectStore) -> AgentStatus | None:
+    content = store.get(key)
     if content is None:
         return None
     try:

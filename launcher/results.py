@@ -40,7 +40,7 @@ def artifact_list(run: Run, task: str, store: ObjectStore) -> ArtifactList | Non
 
 def results_folder(run: Run, task: str, tasks: tuple[str, ...]) -> Path:
     """Where a task's results go: the run's own folder, or one inside it where there are several tasks."""
-    return Path(run.opened.results_dir) / (task if len(tasks) > 1 else "")
+    return Path(run.results_dir) / (task if len(tasks) > 1 else "")
 
 
 def collect(run: Run, tasks: tuple[str, ...], store: ObjectStore) -> Collected:

@@ -135,6 +135,10 @@ class Run:
     message: str = ""
     exit_code: int | None = None
     settled_at: datetime | None = None
+    results_dir: str = ""
+    """Where the results go on this machine."""
+    driven_by: str = ""
+    """The launcher that claimed the run last."""
     collected: bool = True
     """False: there are results in the storage that were not copied to the user's folder."""
 
@@ -151,7 +155,14 @@ class Run:
 
 def opened(event: RunOpened) -> Run:
     """A run from its first record."""
-    return Run(event, State.PLANNED, event.selection, budget_usd=event.budget_usd, ends_by=event.ends_by)
+    return Run(
+        event,
+        State.PLANNED,
+        event.selection,
+        budget_usd=event.budget_usd,
+        ends_by=event.ends_by,
+        results_dir=event.results_dir,
+    )
 
 
 def advance(run: Run, event: Event) -> Run:
@@ -200,6 +211,8 @@ def _apply(run: Run, event: Event) -> Run:  # noqa: C901 - one flat case for eac
             return replace(run, cause=event, exit_code=event.exit_code)
         case ArtifactsSynced(files=files, bytes=size):
             return replace(run, artifacts=files, artifact_bytes=size)
+        case Claimed(launcher=launcher):
+            return replace(run, driven_by=launcher)
         case CloudStopArmed(until=until):
             return _with_lease(run, cloud_stop_at=until, cloud_stop_asked=True)
         case PriceChanged(change=change):

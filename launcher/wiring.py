@@ -9,7 +9,8 @@ import os
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 from launcher.bundle import pack_remote
 from launcher.clock import Clock, SystemClock
 from launcher.clouds import AWS, CloudFacts, sandbox_facts
-from launcher.errors import BadInput
+from launcher.errors import BadInput, ProviderError
 from launcher.estimating import PROVISIONABLE, full_catalog
 from launcher.history import recent_refusals
 from launcher.home import Home
@@ -25,7 +26,7 @@ from launcher.interrupts import Interrupts
 from launcher.jobspec import JobSpec, parse
 from launcher.mirror import Launcher, Mirror
 from launcher.planning import Catalog, next_plan
-from launcher.providers.interface import CloudTimer, ComputeProvider, PriceFeed, RefusedError
+from launcher.providers.interface import CloudTimer, ComputeProvider, PriceFeed, RefusedError, UnreachableError
 from launcher.report import Reporter
 from launcher.run import Run
 from launcher.services import Services
@@ -84,14 +85,13 @@ class Cloud:
 
         job = parse(run.opened.job, {}, run.run_id)
         folder = home.run(run.run_id)
-        here = Launcher(f"{socket.gethostname()}/{os.getpid()}", home.place())
         return Services(
             provider=self.provider,
             timer=self.timer,
             prices=self.prices,
             facts=self.facts,
             store=self.store,
-            mirror=Mirror(self.journal_store, run.run_id, here, clock, folder.scratch),
+            mirror=Mirror(self.journal_store, run.run_id, this_launcher(home), clock, folder.scratch),
             storage=self.storage,
             credentials=self.credentials,
             connect=FabricSession,
@@ -107,6 +107,40 @@ class Cloud:
         )
 
 
+def this_launcher(home: Home) -> Launcher:
+    """This process, as launchers elsewhere are told of it."""
+    return Launcher(f"{socket.gethostname()}/{os.getpid()}", home.place())
+
+
+@contextmanager
+def storage_at(url: str, home: Home, run: Run | None = None) -> Iterator[ObjectStore]:
+    """The storage under a URL, for who knows no more of a run: with its job's access where it is known, else the SDK's.
+
+    Raises ProviderError, StorageError.
+    """
+    from launcher.sandbox.state import BUCKET
+    from launcher.storage.s3 import S3Store
+
+    bucket = url.removeprefix("s3://").partition("/")[0]
+    if bucket == BUCKET:
+        from launcher.embedded import use_sandbox
+
+        use = use_sandbox(home)
+        try:
+            yield S3Store(_sandbox_account(use.info), url, use.info.region)
+        finally:
+            use.close()
+        return
+    from launcher.providers.aws.account import HASTE, AwsAccount
+
+    job = None if run is None else parse(run.opened.job, {}, run.run_id)
+    account = AwsAccount(profile=None if job is None else job.aws.profile)
+    try:
+        yield S3Store(account, url, _bucket_region(account, bucket), HASTE)
+    except (RefusedError, UnreachableError) as error:
+        raise ProviderError(str(error), hint=getattr(error, "hint", "check the network, then try again")) from error
+
+
 def connect(job: JobSpec, cloud: str, home: Home) -> Cloud:
     """The cloud that a job runs on. Raises BadInput, RefusedError and StorageError; nothing is launched."""
     if cloud == "sandbox":
@@ -119,19 +153,25 @@ def connect(job: JobSpec, cloud: str, home: Home) -> Cloud:
     raise BadInput(f"no machine can be started on {cloud!r} yet", hint="use `--cloud aws` or `--cloud sandbox`")
 
 
-def _sandbox_cloud(job: JobSpec, info: SandboxInfo) -> Cloud:
-    from launcher.providers.aws.account import HASTE, AwsAccount
-    from launcher.providers.aws.compute import AwsCompute
-    from launcher.providers.aws.prices import AwsPrices
-    from launcher.providers.aws.timer import AwsTimer
-    from launcher.storage.s3 import S3Store
+def _sandbox_account(info: SandboxInfo) -> AwsAccount:
+    from launcher.providers.aws.account import AwsAccount
 
-    account = AwsAccount(
+    return AwsAccount(
         endpoint_url=info.ec2_endpoint,
         s3_endpoint_url=info.s3_endpoint,
         access_key=info.access_key,
         secret_key=info.secret_key,
     )
+
+
+def _sandbox_cloud(job: JobSpec, info: SandboxInfo) -> Cloud:
+    from launcher.providers.aws.account import HASTE
+    from launcher.providers.aws.compute import AwsCompute
+    from launcher.providers.aws.prices import AwsPrices
+    from launcher.providers.aws.timer import AwsTimer
+    from launcher.storage.s3 import S3Store
+
+    account = _sandbox_account(info)
     facts = sandbox_facts(info.ssh_port)
     url = (job.output or f"s3://{info.bucket}/runs").rstrip("/")
     provider = AwsCompute(

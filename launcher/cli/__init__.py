@@ -25,6 +25,9 @@ COMMANDS = {
     "logs": ("launcher.cli.runs", "Show a run's training log."),
     "stop": ("launcher.cli.runs", "End a run: checkpoint, sync, terminate, confirm."),
     "resume": ("launcher.cli.runs", "Go on with a run from its last checkpoint."),
+    "attach": ("launcher.cli.runs", "Watch a run without driving it."),
+    "wait": ("launcher.cli.runs", "Wait for the end of a run; drive it where nobody does."),
+    "gc": ("launcher.cli.gc", "Find what was left behind anywhere; remove the orphans."),
     "report": ("launcher.cli.report", "What the runs really cost."),
     "sandbox": ("launcher.cli.sandbox", "The embedded cloud on this machine."),
 }

@@ -64,7 +64,7 @@ def run_document(run: Run) -> dict[str, object]:
         "usd": run.spent_usd,
         "budget_usd": run.budget_usd,
         "estimate_usd": run.opened.selection.estimate.usd,
-        "results_dir": run.opened.results_dir,
+        "results_dir": run.results_dir,
         "storage_url": f"{run.opened.storage_url}/{run.run_id}",
         "checkpoints": [asdict(checkpoint) for checkpoint in run.checkpoints],
         "leases": [entry_document(run, entry) for entry in run.entries],

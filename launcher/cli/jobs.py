@@ -72,8 +72,9 @@ def _sandbox_estimate(job: JobSpec, context: Context) -> tuple[Plan, tuple[str, 
 @job_options
 @click.option("--yes", is_flag=True, help="Do not ask before spending.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+@click.option("--detach", is_flag=True, help="Go on in the background and return; `gpucost wait` collects.")
 @json_option
-def train_command(job_file: Path, *, yes: bool, dry_run: bool, as_json: bool, **flags: object) -> int:
+def train_command(job_file: Path, *, yes: bool, dry_run: bool, detach: bool, as_json: bool, **flags: object) -> int:
     """Train JOB_FILE on the best machine, within the budget, and leave nothing running."""
     from launcher import app, estimating, jobspec, render
     from launcher.cli.documents import plan_document
@@ -85,6 +86,8 @@ def train_command(job_file: Path, *, yes: bool, dry_run: bool, as_json: bool, **
     going_on = app.unfinished(job, context)
     if going_on is not None and not dry_run:
         click.echo(f"going on with the unfinished run {going_on}", err=True)
+        if detach:
+            return _go_on_detached(going_on, context, as_json=as_json)
         return finish(app.go_on(going_on, context), as_json=as_json)
     prepared = app.prepare(job, context)
     try:
@@ -101,6 +104,20 @@ def train_command(job_file: Path, *, yes: bool, dry_run: bool, as_json: bool, **
             click.echo("nothing was started", err=True)
             return ExitCode.DONE
         run = app.open_run(prepared, context)
+        if detach:
+            return _go_on_detached(run.run_id, context, as_json=as_json)
         return finish(app.go_on(run.run_id, context, cloud=prepared.cloud), as_json=as_json)
     finally:
         prepared.cloud.close()
+
+
+def _go_on_detached(run_id: str, context: Context, *, as_json: bool) -> int:
+    from launcher import detaching
+
+    pid = detaching.supervise(run_id, context)
+    if as_json:
+        print_json("detached", {"run_id": run_id, "pid": pid})
+    else:
+        click.echo(f"{run_id} goes on in the background (process {pid})")
+        click.echo(f"  watch: gpucost attach {run_id}   collect: gpucost wait {run_id}   end: gpucost stop {run_id}")
+    return ExitCode.DONE

@@ -33,7 +33,7 @@ def _print(run: Run, *, as_json: bool) -> None:
         print_json("run", run_document(run))
     else:
         click.echo(render.show_receipt(run))
-        results = Path(run.opened.results_dir)
+        results = Path(run.results_dir)
         if results.is_dir():
             click.echo(f"results: {results}")
     if run.outcome is not Outcome.DONE:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from launcher.cli.common import json_option, make_context, print_json
+
+if TYPE_CHECKING:
+    from launcher.app import Limits
 
 _run_argument = click.argument("run", required=False)
 
@@ -30,12 +35,12 @@ def ls_command(*, as_json: bool) -> None:
 @_run_argument
 @json_option
 def status_command(run: str | None, *, as_json: bool) -> None:
-    """Show RUN (an id, a name; the newest if left out) from what this machine knows."""
-    from launcher import history, render
+    """Show RUN (an id, a name, a URL; the newest if left out) from what this machine knows."""
+    from launcher import adopting, history, render
     from launcher.cli.documents import run_document
 
     context = make_context()
-    run_id = context.home.find(run)
+    run_id = adopting.find(run, context)
     found = history.look(run_id, context)
     if as_json:
         print_json("status", {**run_document(found.run), "usd_now": found.usd, "driven_by": found.driven_by})
@@ -50,10 +55,10 @@ def status_command(run: str | None, *, as_json: bool) -> None:
 @click.option("--task", help="Which training, where a run has several.")
 def logs_command(run: str | None, task: str | None) -> None:
     """Show the end of RUN's training log: from its machine while it lives, else from the results."""
-    from launcher import app
+    from launcher import adopting, app
 
     context = make_context()
-    click.echo(app.log_text(context.home.find(run), task, context), nl=False)
+    click.echo(app.log_text(adopting.find(run, context), task, context), nl=False)
 
 
 @click.command("stop")
@@ -61,11 +66,11 @@ def logs_command(run: str | None, task: str | None) -> None:
 @json_option
 def stop_command(run: str | None, *, as_json: bool) -> None:
     """End RUN: save a checkpoint, sync, terminate the machine, confirm that it is gone."""
-    from launcher import app, render
+    from launcher import adopting, app, render
     from launcher.cli.documents import run_document
 
     context = make_context()
-    settled = app.stop(context.home.find(run), context)
+    settled = app.stop(adopting.find(run, context), context)
     if as_json:
         print_json("run", run_document(settled))
     else:
@@ -74,20 +79,54 @@ def stop_command(run: str | None, *, as_json: bool) -> None:
 
 @click.command("resume")
 @_run_argument
-@click.option("--budget", help="New cap in USD for the whole run, what is spent already included.")
+@click.option("--budget", help="New cap in USD for the whole run, what is spent included; +20: so much more.")
 @click.option("--deadline", help="New deadline from now: 12h, 90m.")
+@click.option("--take-over", is_flag=True, help="Even if a launcher on another machine drives the run.")
 @json_option
-def resume_command(run: str | None, budget: str | None, deadline: str | None, *, as_json: bool) -> int:
+def resume_command(run: str | None, budget: str | None, deadline: str | None, *, take_over: bool, as_json: bool) -> int:
     """Go on with RUN: one whose launcher died, or one that ended before it was done."""
-    from launcher import app
+    from launcher import adopting, app
     from launcher.cli.outcome import finish
+
+    context = make_context()
+    limits = _limits(budget, deadline)
+    run_id = adopting.find(run, context)
+    return finish(app.resume(run_id, context, limits, by_force=take_over), as_json=as_json)
+
+
+def _limits(budget: str | None, deadline: str | None) -> Limits:
+    from launcher.app import Limits
     from launcher.errors import BadInput
     from launcher.units import parse_duration, parse_usd
 
-    context = make_context()
     try:
-        usd = None if budget is None else parse_usd(budget)
+        usd = None if budget is None else parse_usd(budget.removeprefix("+"))
         seconds = None if deadline is None else parse_duration(deadline)
     except ValueError as error:
         raise BadInput(str(error)) from error
-    return finish(app.resume(context.home.find(run), context, budget=usd, deadline=seconds), as_json=as_json)
+    more = budget is not None and budget.startswith("+")
+    return Limits(budget=None if more else usd, more=usd if more else None, deadline=seconds)
+
+
+@click.command("wait")
+@_run_argument
+@json_option
+def wait_command(run: str | None, *, as_json: bool) -> int:
+    """Wait for the end of RUN, whoever drives it, and drive it where nobody does; answers its exit code."""
+    from launcher import adopting, following
+    from launcher.cli.outcome import finish
+
+    context = make_context()
+    return finish(following.wait(adopting.find(run, context), context), as_json=as_json)
+
+
+@click.command("attach")
+@_run_argument
+@json_option
+def attach_command(run: str | None, *, as_json: bool) -> int:
+    """Watch RUN until it ends, without driving it: Ctrl-C leaves it alone."""
+    from launcher import adopting, following
+    from launcher.cli.outcome import finish
+
+    context = make_context()
+    return finish(following.attach(adopting.find(run, context), context), as_json=as_json)

@@ -69,7 +69,7 @@ class Watchdog:
         lease = run.lease
         assert lease is not None  # noqa: S101 - only watched while a lease is open
         try:
-            mailbox.posted(run, lease.lease_id, self._services)
+            mailbox.newest_status(run.run_id, lease.lease_id, self._services.store)
         except StorageError:
             return False
         return True

@@ -43,7 +43,7 @@ from launcher.steps.sync import drain
 from launcher.storage.interface import StorageError
 from pricing.ledger import EndedBy, LedgerEntry
 from pricing.planner import NoOfferFits
-from remote.protocol import Phase, Reason
+from remote.protocol import Phase, Reason, StopCommand
 
 
 def stop(run: Run, services: Services) -> Event:
@@ -68,13 +68,14 @@ def _may_still_save(run: Run) -> bool:
 def _let_agent_save(run: Run, lease: Lease, services: Services) -> Event | None:
     until = services.clock.monotonic() + services.facts.drain_seconds
     reason = Reason.PREEMPTED if isinstance(run.cause, Preempted) else Reason.CANCELLED
+    command = StopCommand(reason, services.clock.now().timestamp())
     try:
         machine = services.machine(run)
         if machine.status() is None:
             return None
-        machine.ask_to_stop(reason, services.clock.now().timestamp())
+        machine.ask_to_stop(command)
     except SshError as error:
-        if not mailbox.post_stop(run, lease.lease_id, reason, services):
+        if not mailbox.post_stop(run.run_id, lease.lease_id, command, services.store):
             services.report(Note(f"the agent of {lease.lease_id} cannot be asked to save: {error}"))
             return None
         services.report(Note(f"the machine does not answer ({error}); its agent is asked through the storage"))
@@ -169,7 +170,7 @@ def _latest_end(run: Run, lease: Lease, services: Services) -> datetime:
     off = timedelta(seconds=services.facts.power_off_seconds)
     ends = [services.clock.now(), lease.deadline + off]
     try:
-        said = mailbox.last_words(run, lease.lease_id, services)
+        said = mailbox.last_words(run.run_id, lease.lease_id, services.store)
     except StorageError as error:
         services.report(Note(f"when the agent of {lease.lease_id} ended cannot be read: {error}"))
         said = None

@@ -110,7 +110,7 @@ def ask_provider(run: Run, services: Services, silence: str) -> AgentStatus | Ev
 
 def _posted(run: Run, lease: Lease, services: Services) -> AgentStatus | None:
     try:
-        status = mailbox.posted(run, lease.lease_id, services)
+        status = mailbox.newest_status(run.run_id, lease.lease_id, services.store)
     except StorageError as error:
         services.report(Note(f"nor can the storage be asked: {error}"))
         return None
@@ -178,7 +178,7 @@ def _ended_at_its_deadline(run: Run, instance: InstanceStatus, now: datetime) ->
 def _last_words(run: Run, services: Services) -> AgentStatus | None:
     lease = run.lease
     assert lease is not None  # noqa: S101 - only asked while a lease is open
-    said = mailbox.posted(run, lease.lease_id, services)
+    said = mailbox.newest_status(run.run_id, lease.lease_id, services.store)
     if said is not None:
         _keep(said, services)
     return said

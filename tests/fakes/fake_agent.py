@@ -23,6 +23,7 @@ from remote.protocol import (
     Manifest,
     Phase,
     Reason,
+    StopCommand,
     StoredRun,
     TaskProgress,
     TaskState,
@@ -47,6 +48,8 @@ class AgentScript:
     exit_code: int = 1
     starts: bool = True
     """False: the agent dies before its first beat."""
+    posts: bool = True
+    """False: the agent cannot write to the storage while it works."""
     trained: list[tuple[str, str, int]] = field(default_factory=list)
     """What was trained: lease, task, epoch."""
 
@@ -78,6 +81,7 @@ class FakeAgent:
             self.alive = False
             return
         self._enter(Phase.STAGING)
+        self._post()
         self._plan(self.script.staging, self._staged)
         self._at(self.job.deadline - self.job.save_reserve_seconds, lambda: self._stop(Reason.DEADLINE))
         self._at(self.job.deadline, self._out_of_time)
@@ -107,6 +111,15 @@ class FakeAgent:
                 self._stop(Reason.PREEMPTED)
 
         self.clock.after(5, lambda: self._if_alive(seen))
+
+    def _post(self) -> None:
+        """The copy of the status for those who cannot reach the machine, and their command."""
+        if self.script.posts:
+            self.store.objects[self.stored.posted_status(self.job.lease_id)] = self.status_text().encode()
+            command = self.store.objects.get(self.stored.posted_command(self.job.lease_id))
+            if command is not None:
+                self._stop(protocol.decode(command.decode(), StopCommand, "the posted command").reason)
+        self.clock.after(self.job.post_seconds, lambda: self._if_alive(self._post))
 
     # -- the timeline -------------------------------------------------------------------------------------------------
 

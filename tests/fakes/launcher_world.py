@@ -21,9 +21,11 @@ from launcher_clock import FakeClock
 from memory_object_store import FakeStore
 from pricing_cases import OVERHEADS, RATES, T4_SMALL
 
+from launcher.adopting import adopt
 from launcher.bundle import Bundle, pack_remote
 from launcher.claim import take_up
 from launcher.clouds import AWS, CloudFacts
+from launcher.context import Context
 from launcher.drive import drive
 from launcher.events import Cancelled, Event, LaunchRequested, Reopened, RunOpened
 from launcher.home import Home
@@ -128,6 +130,7 @@ class World:
         self.store.objects["data/pictures.tar"] = b"pictures"
         self.updates: list[Update] = []
         self.credentials: Callable[[], bytes | None] = lambda: b"[default]\n"
+        self.host = "laptop"
         self.effects = 0
         """Calls of the launcher's ports so far, counted for `die_after_effect`."""
         self.die_after_effect: int | None = None
@@ -160,7 +163,29 @@ class World:
         self.home.run(run_id).journal.append(record)
         return run_id
 
-    def drive(self, run_id: str, *, cut: Cut | None = None, report: Callable[[Update], None] | None = None) -> Run:
+    def elsewhere(self, name: str = "runner") -> World:
+        """Another machine with a launcher, a state directory of its own, and nothing in it: the same cloud."""
+        other = World(self.folder / name, self.facts, self.offers, self.script, self.images_per_second)
+        other.clock, other.store, other.provider = self.clock, self.store, self.provider
+        other.connector, other.timer, other.prices = self.connector, self.timer, self.prices
+        other.host = name
+        for port in (self.store, self.provider, self.connector):
+            port.after_call = other._counted
+        return other
+
+    def adopt(self, run_id: str) -> None:
+        """`gpucost resume URL`, up to where the run is known here."""
+        context = Context(self.home, self.clock, self.updates.append, self.folder)
+        adopt(run_id, self.store, context)
+
+    def drive(
+        self,
+        run_id: str,
+        *,
+        cut: Cut | None = None,
+        report: Callable[[Update], None] | None = None,
+        by_force: bool = False,
+    ) -> Run:
         """One launcher process, from the journal to the end of the run or to its own."""
         journal = self.journal_class(self.home.run(run_id).journal.path, cut)
         interrupts = Interrupts()
@@ -169,7 +194,7 @@ class World:
             run = replay(journal.events(), str(journal.path))
             services = self.services(run, interrupts, report)
             try:
-                run = take_up(journal, services.mirror, self.clock, services.report)
+                run = take_up(journal, services.mirror, self.clock, services.report, by_force=by_force)
                 return drive(run, journal, services)
             finally:
                 self._listening = False
@@ -232,7 +257,7 @@ class World:
             facts=self.facts,
             store=self.store,
             mirror=Mirror(
-                self.store, run.run_id, Launcher("laptop/4242", self.home.place()), self.clock, self.folder / "scratch"
+                self.store, run.run_id, Launcher(f"{self.host}/4242", self.home.place()), self.clock, self.folder / "scratch"
             ),
             storage=StorageSpec(self.store.url, "us-east-1", credentials="file"),
             credentials=self.credentials,
