@@ -145,8 +145,9 @@ class Mirror:
         self._beaten_at = now
         with suppress(StorageError):
             self._write_beat(ended=False)
+            self.flush()
             if any(found.key > self._names.record(self._stored) for found in self._store.list(self._names.journal)):
-                self.flush()
+                raise self._fenced(self._stored + 1)
 
     def leave(self) -> None:
         """This launcher drives the run no more."""

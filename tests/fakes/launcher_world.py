@@ -195,7 +195,9 @@ class World:
             services = self.services(run, interrupts, report)
             try:
                 run = take_up(journal, services.mirror, self.clock, services.report, by_force=by_force)
-                return drive(run, journal, services)
+                ended = drive(run, journal, services)
+                services.mirror.leave()
+                return ended
             finally:
                 self._listening = False
                 services.hang_up()
@@ -213,7 +215,14 @@ class World:
         run = self.run(run_id)
         if run.state not in {State.STOPPING, State.SETTLED}:
             self.home.run(run_id).journal.append(Cancelled(at=self.clock.now(), message="stopped"))
-        return self.drive(run_id)
+        return self.drive(run_id, by_force=True)
+
+    def claim(self, run_id: str) -> Run:
+        """A launcher takes the run up, even from one that is alive, and then does nothing."""
+        journal = self.home.run(run_id).journal
+        services = self.services(self.run(run_id), Interrupts())
+        with journal.writing():
+            return take_up(journal, services.mirror, self.clock, services.report, by_force=True)
 
     def reopen(self, run_id: str, *, budget: str) -> Run:
         """`gpucost resume --budget` of a settled run."""
@@ -257,7 +266,11 @@ class World:
             facts=self.facts,
             store=self.store,
             mirror=Mirror(
-                self.store, run.run_id, Launcher(f"{self.host}/4242", self.home.place()), self.clock, self.folder / "scratch"
+                self.store,
+                run.run_id,
+                Launcher(f"{self.host}/4242", self.home.place()),
+                self.clock,
+                self.folder / "scratch",
             ),
             storage=StorageSpec(self.store.url, "us-east-1", credentials="file"),
             credentials=self.credentials,

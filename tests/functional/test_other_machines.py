@@ -1,0 +1,335 @@
+"""A run and several machines: the journal's copy in the storage is a fence, and enough to go on with nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from launcher_world import Cut, World
+
+from launcher.claim import HeldElsewhere
+from launcher.errors import ExitCode
+from launcher.events import Cancelled, CheckpointSynced, DataStaged, InstanceCreated, LaunchRequested, Outcome
+from launcher.journal import decode
+from launcher.mirror import ALIVE_SECONDS, Fenced, Holder
+from launcher.report import Happened
+from launcher.run import State
+from launcher.storage.interface import StorageError
+from remote.protocol import StoredRun
+
+LINES = 15
+"""Journal lines of an undisturbed run after its first one."""
+
+
+def stored(world, run_id):
+    """The lines of the journal's copy, in order."""
+    prefix = StoredRun(run_id).journal
+    keys = sorted(key for key in world.store.objects if key.startswith(prefix))
+    assert [key.removeprefix(prefix) for key in keys] == [f"{n:06d}.json" for n in range(1, len(keys) + 1)]
+    return [world.store.objects[key].decode() for key in keys]
+
+
+def test_every_record_is_in_the_storage_as_it_is_on_disk(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    world.drive(run_id)
+    assert stored(world, run_id) == world.home.run(run_id).journal.lines()
+
+
+def test_a_launch_is_in_the_storage_before_it_is_made(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    seen = []
+    launch = world.provider.launch
+
+    def look(request):
+        seen.append([type(decode(line, "")).__name__ for line in stored(world, run_id)])
+        return launch(request)
+
+    world.provider.launch = look
+    world.drive(run_id)
+    assert seen == [["RunOpened", "Claimed", "LaunchRequested"]]
+
+
+def test_nothing_is_launched_while_the_storage_cannot_keep_the_intent(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    world.store.fail("create", times=1000)
+    run = world.drive(run_id)
+    assert run.outcome is Outcome.REFUSED
+    assert "cannot be reached" in run.message
+    assert world.provider.machines == []
+    assert run.entries == ()
+
+
+def test_a_storage_that_is_back_in_time_delays_the_launch_and_nothing_else(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    world.store.fail("create", times=8)
+    assert world.drive(run_id).outcome is Outcome.DONE
+    world.check(run_id)
+    assert stored(world, run_id) == world.home.run(run_id).journal.lines()
+
+
+def test_an_outage_of_the_storage_while_training_stops_nothing_and_is_caught_up(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+
+    def out():
+        world.store.down = True
+        world.clock.after(150, lambda: setattr(world.store, "down", False))
+
+    run = world.drive(run_id, report=world.on(DataStaged, out))
+    assert run.outcome is Outcome.DONE
+    assert world.notes().count("the journal cannot be copied") == 1
+    assert stored(world, run_id) == world.home.run(run_id).journal.lines()
+
+
+def test_a_stop_is_not_delayed_by_a_storage_that_is_out(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    asked = []
+
+    def report(update):
+        if isinstance(update, Happened) and isinstance(update.event, CheckpointSynced):
+            world.store.down = True
+            world.signal()
+        if isinstance(update, Happened) and isinstance(update.event, Cancelled):
+            world.store.calls.clear()
+
+    terminate = world.provider.terminate
+
+    def look(ref):
+        asked.append([call for call, key in world.store.calls if StoredRun(run_id).prefix in key])
+        return terminate(ref)
+
+    world.provider.terminate = look
+    world.drive(run_id, report=report)
+    assert asked[0] == [], "the machine is ended before the storage is asked for anything"
+    assert "Settled" in world.events(run_id)
+
+
+def test_a_second_launcher_is_told_who_holds_the_run(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    runner = world.elsewhere()
+    told = []
+
+    def second():
+        runner.adopt(run_id)
+        with pytest.raises(HeldElsewhere, match="driven by laptop/4242") as held:
+            runner.drive(run_id)
+        told.append(held.value)
+
+    run = world.drive(run_id, report=world.on(CheckpointSynced, second))
+    assert run.outcome is Outcome.DONE
+    world.check(run_id)
+    assert told[0].exit_code is ExitCode.HELD
+    assert "--take-over" in told[0].hint
+
+
+def test_a_launcher_whose_run_is_taken_over_steps_back_and_stops_nothing(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    runner = world.elsewhere()
+    ended = []
+
+    def take_over():
+        runner.adopt(run_id)
+        ended.append(runner.drive(run_id, by_force=True))
+
+    with pytest.raises(Fenced, match="taken over by runner/4242"):
+        world.drive(run_id, report=world.on(CheckpointSynced, take_over))
+    assert ended[0].outcome is Outcome.DONE
+    assert len(world.provider.machines) == 1
+    assert world.provider.alive() == []
+    assert stored(world, run_id) == runner.home.run(run_id).journal.lines()
+
+
+def test_the_first_launcher_learns_of_the_takeover_within_a_beat(tmp_path):
+    world = World(tmp_path)
+    world.script.epoch = 3000
+    run_id = world.open(budget=None, epochs=3)
+    runner = world.elsewhere()
+    claimed_at = []
+
+    def claim():
+        runner.adopt(run_id)
+        claimed_at.append(world.clock.elapsed)
+        runner.claim(run_id)
+
+    with pytest.raises(Fenced):
+        world.drive(run_id, report=world.on(DataStaged, lambda: world.clock.after(300, claim)))
+    assert world.clock.elapsed - claimed_at[0] < 130
+
+
+def test_records_that_lost_their_number_are_laid_aside_and_not_lost(tmp_path):
+    """The storage was out for the first launcher, and another one went on meanwhile."""
+    world = World(tmp_path)
+    run_id = world.open()
+    run = world.drive_until_killed(run_id, cut=Cut(5, before=False))
+    assert run.state is State.STAGING
+    lost = world.home.run(run_id).journal.append(DataStaged(at=world.clock.now()))
+    world.clock.sleep(ALIVE_SECONDS + 1)
+    runner = world.elsewhere()
+    runner.adopt(run_id)
+    assert runner.drive(run_id).outcome is Outcome.DONE
+    again = world.drive(run_id, by_force=True)
+    assert again.outcome is Outcome.DONE
+    assert world.home.run(run_id).journal.lines() == runner.home.run(run_id).journal.lines()
+    (aside,) = world.home.run(run_id).root.glob("journal.superseded*.jsonl")
+    assert lost in aside.read_text()
+
+
+@pytest.mark.parametrize("line", range(1, LINES + 1))
+def test_a_fresh_machine_goes_on_from_the_prefix_alone_wherever_the_first_one_died(tmp_path, line):
+    world = World(tmp_path)
+    run_id = world.open()
+    world.drive_until_killed(run_id, cut=Cut(line, before=False))
+    world.clock.sleep(ALIVE_SECONDS + 1)
+    runner = world.elsewhere()
+    if not stored_anything(world, run_id):
+        pytest.skip("nothing of it is in the storage, and nothing was launched")
+    runner.adopt(run_id)
+    run = runner.drive(run_id)
+    runner.check(run_id)
+    assert run.outcome is Outcome.DONE
+    assert (runner.folder / "runs/job/best.pt").read_bytes() == b"best"
+
+
+@pytest.mark.parametrize("line", range(2, LINES + 1))
+def test_a_fresh_machine_stops_a_run_from_the_prefix_alone(tmp_path, line):
+    world = World(tmp_path)
+    run_id = world.open()
+    world.drive_until_killed(run_id, cut=Cut(line, before=False))
+    runner = world.elsewhere()
+    if not stored_anything(world, run_id):
+        pytest.skip("nothing of it is in the storage, and nothing was launched")
+    runner.adopt(run_id)
+    run = runner.stop(run_id)
+    runner.check(run_id)
+    assert run.outcome in {Outcome.CANCELLED, Outcome.DONE}
+    assert len(runner.provider.machines) <= 1
+
+
+def stored_anything(world, run_id):
+    return bool(stored(world, run_id))
+
+
+def test_a_stop_from_a_fresh_machine_has_the_agent_save_through_the_storage(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    world.drive_until_killed(run_id, cut=Cut(8, before=False))
+    world.clock.sleep(20)
+    runner = world.elsewhere()
+    runner.adopt(run_id)
+    run = runner.stop(run_id)
+    assert run.outcome is Outcome.CANCELLED
+    assert "is asked through the storage" in runner.notes()
+    (reached,) = run.checkpoints
+    assert reached.step % 10 == 5, "saved in the middle of an epoch, on command"
+    runner.check(run_id)
+
+
+def test_a_launcher_without_ssh_hears_the_agent_through_the_storage(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    run = world.drive(run_id, report=world.on(DataStaged, lambda: setattr(world.connector, "down", True)))
+    assert run.outcome is Outcome.DONE
+    assert "the machine does not answer" in world.notes()
+    assert max(checkpoint.epoch for checkpoint in run.checkpoints) == 5
+    world.check(run_id, late_seconds=world.facts.linger_seconds + world.facts.power_off_seconds)
+
+
+def test_a_machine_of_which_nothing_is_heard_by_any_way_is_given_up(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+
+    def fall_silent():
+        machine = world.machine()
+        machine.kill_agent()
+        machine.reachable = False
+
+    run = world.drive(run_id, report=world.on(CheckpointSynced, fall_silent))
+    assert run.outcome is Outcome.DONE
+    assert "Abandoned" in world.events(run_id)
+    assert len(run.entries) == 2
+    world.check(run_id)
+
+
+def test_silence_in_a_storage_that_does_not_answer_gives_nothing_up(tmp_path):
+    world = World(tmp_path)
+    world.script.epoch, world.images_per_second = 400, 2
+    run_id = world.open(budget=None)
+
+    def cut_off():
+        world.connector.down = world.store.down = True
+        world.clock.after(1200, back)
+
+    def back():
+        world.connector.down = world.store.down = False
+
+    run = world.drive(run_id, report=world.on(DataStaged, cut_off))
+    assert run.outcome is Outcome.DONE
+    assert len(run.entries) == 1
+
+
+def test_a_holder_counts_as_alive_only_while_its_beats_are_fresh():
+    assert Holder("laptop/1", "p", ALIVE_SECONDS - 1, ended=False).drives
+    assert not Holder("laptop/1", "p", ALIVE_SECONDS + 1, ended=False).drives
+    assert not Holder("laptop/1", "p", 0, ended=True).drives
+
+
+def test_an_unreadable_beat_refuses_nobody(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    world.drive_until_killed(run_id, cut=Cut(6, before=False))
+    world.store.objects[StoredRun(run_id).launcher_beat] = b"{torn"
+    runner = world.elsewhere()
+    runner.adopt(run_id)
+    assert runner.drive(run_id).outcome is Outcome.DONE
+
+
+def test_the_beat_says_when_a_launcher_has_left(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    world.drive(run_id)
+    beat = json.loads(world.store.objects[StoredRun(run_id).launcher_beat])
+    assert beat["ended"] is True
+    assert beat["launcher"] == "laptop/4242"
+
+
+def test_a_create_whose_answer_was_lost_is_not_taken_for_another_launchers(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    create = world.store.create
+    lost = iter([True])
+
+    def losing(key, content):
+        made = create(key, content)
+        if "journal/000003" in key and next(lost, False):
+            raise StorageError("read timed out", hint="")
+        return made
+
+    world.store.create = losing
+    assert world.drive(run_id).outcome is Outcome.DONE
+    world.check(run_id)
+
+
+def test_two_launchers_that_both_believe_to_hold_a_planned_run_launch_once(tmp_path):
+    """No clock and no beat is needed for it: the number of the record decides."""
+    world = World(tmp_path)
+    run_id = world.open()
+    world.claim(run_id)
+    runner = world.elsewhere()
+    runner.adopt(run_id)
+    ends = []
+
+    def race():
+        ends.append(runner.drive(run_id, by_force=True).outcome)
+
+    with pytest.raises(Fenced):
+        world.drive(run_id, report=world.on(LaunchRequested, race), by_force=True)
+    assert ends == [Outcome.DONE]
+    assert world.provider.most_alive == 1
+    assert sum(isinstance(e, InstanceCreated) for e in runner.home.run(run_id).journal.events()) == 1
