@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Protocol
+from contextlib import asynccontextmanager, suppress
+from typing import IO, Protocol, cast
 
 import asyncssh
 
 from launcher.sandbox.state import SSH_USER
 
 KEEPALIVE_SECONDS = 15
+_BLOCK = 65536
 
 
 class Access(Protocol):
@@ -92,14 +93,43 @@ async def _session(process: asyncssh.SSHServerProcess[bytes], start: Start) -> N
         process.stderr.write(f"{error}\n".encode())
         process.exit(127)
         return
-    await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
+    await process.redirect(stdout=child.stdout, stderr=child.stderr)
+    feeding = asyncio.ensure_future(_feed(process.stdin, cast(IO[bytes], child.stdin)))
     code = await end
+    feeding.cancel()
     await process.stdout.drain()
     await process.stderr.drain()
     if code >= 0:
         process.exit(code)
     else:
         process.exit_with_signal(_signal_name(-code))
+
+
+async def _feed(source: asyncssh.SSHReader[bytes], pipe: IO[bytes]) -> None:
+    """Give a program its standard input, until that ends, the client goes, or the program reads no more.
+
+    Not by `redirect`: where the end of the input comes while a pipe is full, asyncio closes the pipe too early (its
+    transport resumes the protocol, which ends the pipe, before it looks at what is still to be written).
+    """
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), pipe
+    )
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+    try:
+        with suppress(OSError, asyncssh.Error):
+            while block := await _read(source):
+                writer.write(block)
+                await writer.drain()
+    finally:
+        writer.close()
+
+
+async def _read(source: asyncssh.SSHReader[bytes]) -> bytes:
+    """The next part of the input; empty at its end. Signals and window sizes go nowhere: there is no terminal."""
+    while True:
+        with suppress(asyncssh.BreakReceived, asyncssh.SignalReceived, asyncssh.TerminalSizeChanged):
+            return await source.read(_BLOCK)
 
 
 def _signal_name(number: int) -> str:

@@ -120,6 +120,25 @@ def test_much_output_and_much_input_arrive_whole(machine):
     assert machine.run("wc -c", stdin=b"y" * 2_000_000)[1].strip() == "2000000"
 
 
+SLOW_COUNT = """python3 -c '
+import os, time
+read = 0
+while got := len(os.read(0, 65536)):
+    read += got
+    time.sleep(0.02)
+print(read)'"""
+
+
+@pytest.mark.parametrize("size", [100_000, 200_000, 300_000, 1_500_000])
+def test_input_arrives_whole_where_it_is_read_slowly(machine, size):
+    assert machine.run(SLOW_COUNT, stdin=b"y" * size)[1].strip() == str(size)
+
+
+def test_a_command_that_leaves_its_input_unread_ends_as_it_likes_and_harms_no_other(machine):
+    assert machine.run("head -c 5; exit 3", stdin=b"y" * 1_500_000) == (3, "yyyyy", "")
+    assert machine.run("echo fine")[1] == "fine\n"
+
+
 def test_a_lost_connection_ends_no_detached_process(machine):
     client = machine.connect()
     assert machine.run("setsid sh -c 'sleep 1; echo done > later' >/dev/null 2>&1 </dev/null &")[0] == 0
