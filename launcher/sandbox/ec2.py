@@ -21,7 +21,7 @@ from moto.ec2.utils import filter_dict_attribute_mapping
 from moto.iam.models import iam_backends
 
 from launcher.sandbox.instances import BY_USER, FROM_INSIDE, INTERRUPTED, LOST, Cause, Guests, Launch, State
-from launcher.sandbox.spot import SpotRequest
+from launcher.sandbox.spot import SpotRequest, install_cancellation
 
 ACCOUNT = DEFAULT_ACCOUNT_ID
 Model: TypeAlias = Any
@@ -42,6 +42,7 @@ class Ec2:
         self._hook_launch(guests)
         self._hook_life(guests)
         self._hook_groups()
+        install_cancellation()
 
     def _hook_launch(self, guests: Guests) -> None:
         original = InstanceBackend.run_instances
@@ -141,7 +142,7 @@ class Ec2:
             self._release(instance)
         _set_state(instance, state)
         if state is State.TERMINATED and instance_id in self._requests:
-            self._requests[instance_id].change("closed", _spot_code(instance))
+            self._requests[instance_id].end(_spot_code(instance))
 
     def _release(self, instance: Instance) -> None:
         """Let go of volumes and interfaces, as EC2 does when an instance is gone and not before."""
@@ -167,7 +168,7 @@ class Ec2:
 
     def notice(self, instance_id: str) -> None:
         """As soon as a notice is out, the spot request says so while the instance still runs."""
-        self._requests[instance_id].change("active", INTERRUPTED.spot_status)
+        self._requests[instance_id].notice(INTERRUPTED.spot_status)
 
     def shutdown_behavior(self, instance_id: str) -> State:
         """What a power-off from inside leads to."""

@@ -1,11 +1,15 @@
-"""The spot request behind an instance that RunInstances made: moto makes none. One-time requests only."""
+"""The spot request behind an instance that RunInstances made: moto makes none. One-time requests only.
+
+Also what a cancellation does: on AWS it ends the request, not the instance; moto forgets the request.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.instances import Instance
-from moto.ec2.models.spot_requests import SpotInstanceRequest
+from moto.ec2.models.spot_requests import SpotInstanceRequest, SpotRequestBackend
 from moto.ec2.utils import random_spot_request_id
 
 
@@ -55,14 +59,45 @@ class SpotRequest(SpotInstanceRequest):
         changed = self._changed.strftime("%Y-%m-%dT%H:%M:%S.000Z")
         return {"Code": self._status_code, "Message": self.status_message, "UpdateTime": changed}
 
-    def change(self, state: str, code: str) -> None:
-        """Show another state and status code from now on."""
+    def notice(self, code: str) -> None:
+        """The instance has its interruption notice."""
+        self._change(self.state, code)
+
+    def end(self, code: str) -> None:
+        """The instance is gone."""
+        self._change("cancelled" if self.state == "cancelled" else "closed", code)
+
+    def cancel(self) -> None:
+        """A caller wants no more of it; the instance goes on."""
+        if self.state == "active":
+            self._change("cancelled", "request-canceled-and-instance-running")
+
+    def _change(self, state: str, code: str) -> None:
         self.state = state
         self._status_code = code
         self._changed = datetime.now(UTC)
 
     def get_filter_value(self, filter_name: str, method_name: str | None = None) -> object:
-        """Also by the instance, which moto does not know."""
+        """Also by what moto does not know."""
         if filter_name == "instance-id":
             return self._adopted.id
+        if filter_name == "status-code":
+            return self._status_code
         return super().get_filter_value(filter_name, method_name)
+
+
+def install_cancellation() -> None:
+    """Cancel as AWS does from now on."""
+
+    def cancel_spot_instance_requests(self: SpotRequestBackend, request_ids: list[str]) -> list[SpotInstanceRequest]:
+        for one in request_ids:
+            if one not in self.spot_instance_requests:
+                text = f"The spot instance request ID '{one}' does not exist"
+                raise EC2ClientError("InvalidSpotInstanceRequestID.NotFound", text)
+        requests = [self.spot_instance_requests[one] for one in request_ids]
+        for request in requests:
+            if isinstance(request, SpotRequest):
+                request.cancel()
+        return requests
+
+    SpotRequestBackend.cancel_spot_instance_requests = cancel_spot_instance_requests  # type: ignore[method-assign]
