@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from launcher.clouds import CloudFacts
-from launcher.errors import Exhausted
+from launcher.errors import DeadlineReached, Exhausted
 from launcher.events import DeadlineBasis, Lease, Selection
 from launcher.run import Run, State
 from launcher.units import show_usd
@@ -137,7 +137,8 @@ def lease_deadline(
         limits.append(((run.ends_by - now).total_seconds(), DeadlineBasis.USER))
     seconds, basis = min(limits)
     if seconds <= facts.save_reserve_seconds:
-        raise Exhausted(
+        kind = DeadlineReached if basis is DeadlineBasis.USER else Exhausted
+        raise kind(
             f"the {basis} leaves {max(0, round(seconds))} s for another machine, less than it takes to save and stop",
             hint=f"{show_usd(run.spent_usd)} are spent; raise the limit: `gpucost resume {run.run_id} --budget ...`",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from launcher import mailbox
-from launcher.events import Abandoned, Event, Lease, Outcome, StepFailed
+from launcher.events import Abandoned, Event, Lease, Outcome, Selection, StepFailed
 from launcher.jobspec import JobSpec, parse
 from launcher.limits import budget_spec
 from launcher.report import Note
@@ -119,7 +119,7 @@ def agent_job(run: Run, lease: Lease, services: Services, *, python: str, metada
         storage=services.storage,
         data=DataSpec(url=str(run.data_url), sha256=run.data_sha256, size=run.data_bytes, files=run.data_files),
         # Without a GPU whose memory counts, the trainer chooses by the size of the set.
-        tasks=_tasks(job, None if services.facts.emulated else selection.batch, selection.world_size),
+        tasks=_tasks(job, None if services.facts.emulated else selection.batch, selection),
         poweroff=list(services.facts.poweroff),
         concurrent=selection.concurrent,
         metadata_base=metadata if spot else None,
@@ -132,7 +132,7 @@ def agent_job(run: Run, lease: Lease, services: Services, *, python: str, metada
     )
 
 
-def _tasks(job: JobSpec, batch: int | None, world_size: int) -> list[TaskSpec]:
+def _tasks(job: JobSpec, batch: int | None, selection: Selection) -> list[TaskSpec]:
     options = job.trainer.model_dump(exclude_none=True)
     return [
         TaskSpec(
@@ -144,9 +144,10 @@ def _tasks(job: JobSpec, batch: int | None, world_size: int) -> list[TaskSpec]:
                 "batch": batch if task.batch == "auto" else task.batch,
                 "hyp": dict(task.hyperparameters),
                 "seed": task.seed,
+                "hazard_per_hour": selection.offer.risk.per_hour,
                 **options,
             },
-            world_size=world_size,
+            world_size=selection.world_size,
         )
         for task in job.trainings()
     ]

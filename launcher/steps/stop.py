@@ -24,7 +24,7 @@ from launcher.events import (
     StepFailed,
 )
 from launcher.jobspec import parse
-from launcher.limits import close_entry
+from launcher.limits import close_entry, storage_lines
 from launcher.providers.interface import (
     EndCause,
     InstanceRef,
@@ -224,7 +224,14 @@ def _settle(run: Run, services: Services, outcome: Outcome, message: str) -> Set
             collected = False
             services.report(Note(f"the results are in {services.store.url}/{run.run_id} but were not copied: {error}"))
     code = run.exit_code if outcome is Outcome.FAILED else None
-    return Settled(at=services.clock.now(), outcome=outcome, message=message, exit_code=code, collected=collected)
+    return Settled(
+        at=services.clock.now(),
+        outcome=outcome,
+        message=message,
+        exit_code=code,
+        collected=collected,
+        storage=storage_lines(run, services.rates) if run.entries else (),
+    )
 
 
 def _collect_patiently(run: Run, tasks: tuple[str, ...], services: Services) -> Collected:

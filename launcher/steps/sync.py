@@ -11,7 +11,7 @@ from launcher.run import Run
 from launcher.services import Services
 from launcher.steps.install import Watchdog
 from launcher.steps.watch import hear_or_ask, new_checkpoint
-from remote.protocol import AgentStatus, Phase
+from remote.protocol import AgentStatus, ArtifactFile, Phase
 
 
 def sync(run: Run, services: Services) -> Event:
@@ -32,7 +32,8 @@ def sync(run: Run, services: Services) -> Event:
         if (heard is not None and heard.phase is Phase.ENDED) or watchdog.check(run, heard) is not None:
             break
         services.clock.sleep(services.facts.poll_seconds)
-    return ArtifactsSynced(at=services.clock.now(), files=_files_in_storage(run, services))
+    files = _files_in_storage(run, services)
+    return ArtifactsSynced(at=services.clock.now(), files=len(files), bytes=sum(file.size for file in files))
 
 
 def drain(run: Run, services: Services, *, until: float) -> Event | None:
@@ -55,11 +56,11 @@ def drain(run: Run, services: Services, *, until: float) -> Event | None:
     return None
 
 
-def _files_in_storage(run: Run, services: Services) -> int:
+def _files_in_storage(run: Run, services: Services) -> list[ArtifactFile]:
     job = parse(run.opened.job, {}, run.run_id)
     try:
         lists = [artifact_list(run, task.name, services.store) for task in job.trainings()]
     except GpucostError as error:  # the machine is paid for: ending it comes first, the copy has time
         services.report(Note(f"the result files cannot be counted now: {error}"))
-        return 0
-    return sum(len(listed.files) for listed in lists if listed is not None)
+        return []
+    return [file for listed in lists if listed is not None for file in listed.files]

@@ -129,6 +129,6 @@ def test_a_lease_with_no_time_left_is_not_asked_for(tmp_path):
     run_id = world.open(deadline="40m")
     run = world.drive(run_id)
     world.check(run_id)
-    assert (run.outcome, run.attempt) == (Outcome.BUDGET, 0)
+    assert (run.outcome, run.attempt) == (Outcome.DEADLINE, 0)
     assert "less than it takes to save and stop" in run.message
     assert world.provider.calls == []

@@ -238,6 +238,7 @@ def test_the_first_record_is_all_that_a_later_process_needs(tmp_path):
         "epochs": 5,
         "image_size": 320,
         "batch": 16,
+        "hazard_per_hour": SPOT_EAST.risk.per_hour,
         "hyp": {"lr0": 0.02, "mosaic": True},
         "seed": 7,
         "device": "auto",
