@@ -29,32 +29,36 @@ VERIFIED_ON_DEMAND = {
 }
 """By the beginning of the source: the on-demand price was compared with a second source. No spot price could be."""
 ITEMS = {
-    ("aws", "block storage gp3"): "disk",
-    ("gcp", "block storage pd-balanced"): "disk",
-    ("azure", "block storage Standard SSD"): "disk",
-    ("alibaba", "block storage ESSD PL1"): "disk",
-    ("aws", "public IPv4 address in use"): "public IPv4",
-    ("gcp", "external IPv4 on a standard VM"): "public IPv4",
-    ("gcp", "external IPv4 on a spot VM"): "public IPv4 (spot)",
-    ("azure", "public IPv4 standard static"): "public IPv4",
-    ("alibaba", "public IPv4 assigned by ECS"): "public IPv4",
-    ("aws", "object storage S3 Standard"): "object storage",
-    ("gcp", "object storage Standard regional"): "object storage",
-    ("azure", "object storage Blob Hot LRS"): "object storage",
-    ("alibaba", "object storage OSS Standard LRS mainland"): "object storage",
-    ("aws", "object storage S3 Standard PUT/COPY/POST/LIST"): "object storage write requests",
-    ("aws", "object storage S3 Standard GET"): "object storage read requests",
-    ("gcp", "object storage Standard class A operation"): "object storage write requests",
-    ("gcp", "object storage Standard class B operation"): "object storage read requests",
-    ("aws", "egress to internet 100 GB-10 TB/month"): "egress to internet",
-    ("gcp", "egress to internet 0-1 TB/month"): "egress to internet",
-    ("azure", "egress to internet 100 GB-10 TB/month"): "egress to internet",
-    ("alibaba", "egress pay-by-traffic mainland"): "egress to internet",
-    ("aws", "cross-region transfer"): "cross-region transfer",
-    ("gcp", "cross-region transfer within North America"): "cross-region transfer",
-    ("azure", "cross-region transfer"): "cross-region transfer",
+    ("aws", "block storage gp3"): ("disk",),
+    ("gcp", "block storage pd-balanced"): ("disk",),
+    ("azure", "block storage Standard SSD"): ("disk",),
+    ("alibaba", "block storage ESSD PL1"): ("disk",),
+    ("aws", "public IPv4 address in use"): ("public IPv4",),
+    ("gcp", "external IPv4 on a standard VM"): ("public IPv4",),
+    ("gcp", "external IPv4 on a spot VM"): ("public IPv4 (spot)",),
+    ("azure", "public IPv4 standard static"): ("public IPv4",),
+    ("alibaba", "public IPv4 assigned by ECS"): ("public IPv4",),
+    ("aws", "object storage S3 Standard"): ("object storage",),
+    ("gcp", "object storage Standard regional"): ("object storage",),
+    ("azure", "object storage Blob Hot LRS"): ("object storage",),
+    ("alibaba", "object storage OSS Standard LRS mainland"): ("object storage",),
+    ("aws", "object storage S3 Standard PUT/COPY/POST/LIST"): ("object storage write requests",),
+    ("aws", "object storage S3 Standard GET"): ("object storage read requests",),
+    ("gcp", "object storage Standard class A operation"): ("object storage write requests",),
+    ("gcp", "object storage Standard class B operation"): ("object storage read requests",),
+    ("alibaba", "object storage OSS requests mainland"): (
+        "object storage write requests",
+        "object storage read requests",
+    ),
+    ("aws", "egress to internet 100 GB-10 TB/month"): ("egress to internet",),
+    ("gcp", "egress to internet 0-1 TB/month"): ("egress to internet",),
+    ("azure", "egress to internet 100 GB-10 TB/month"): ("egress to internet",),
+    ("alibaba", "egress pay-by-traffic mainland"): ("egress to internet",),
+    ("aws", "cross-region transfer"): ("cross-region transfer",),
+    ("gcp", "cross-region transfer within North America"): ("cross-region transfer",),
+    ("azure", "cross-region transfer"): ("cross-region transfer",),
 }
-"""Raw items that become a rate; where several regions have one, the first row is taken."""
+"""Raw items that become rates; where several regions have one, the first row is taken."""
 DISK_MONTH_HOURS = Decimal(730)
 
 
@@ -153,23 +157,29 @@ def _gpus(raw: Path) -> Iterator[Row]:
 def _rates(raw: Path) -> Iterator[Row]:
     done = set()
     for row in _read(raw / "pricing/extras.csv"):
-        item = ITEMS.get((row["provider"], row["item"]))
-        if item is None or (row["provider"], item) in done:
-            continue
-        done.add((row["provider"], item))
-        usd, unit = Decimal(row["usd"]), row["unit"].replace("GB-", "GiB-")
-        if unit == "GiB-hour":
-            usd, unit = usd * DISK_MONTH_HOURS, "GiB-month"
-        yield {
-            "provider": row["provider"],
-            "item": item,
-            "usd": str(usd.normalize()) if usd else "0",
-            "unit": unit,
-            "region": row["region"],
-            "observed_at": row["as_of"],
-            "verified": row["verified_here"],
-            "source": f"{row['item']}: {row['source']}",
-        }
+        for item in ITEMS.get((row["provider"], row["item"]), ()):
+            if (row["provider"], item) in done:
+                continue
+            done.add((row["provider"], item))
+            usd, unit = _in_our_unit(Decimal(row["usd"]), row["unit"])
+            yield {
+                "provider": row["provider"],
+                "item": item,
+                "usd": f"{usd.normalize():f}" if usd else "0",
+                "unit": unit,
+                "region": row["region"],
+                "observed_at": row["as_of"],
+                "verified": row["verified_here"],
+                "source": f"{row['item']}: {row['source']}",
+            }
+
+
+def _in_our_unit(usd: Decimal, unit: str) -> tuple[Decimal, str]:
+    if unit == "GB-hour":
+        return usd * DISK_MONTH_HOURS, "GiB-month"
+    if unit == "10000 requests":
+        return usd / 10, "1000 requests"
+    return usd, unit.replace("GB-", "GiB-")
 
 
 def _advisor(raw: Path) -> Iterator[Row]:
