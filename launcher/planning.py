@@ -142,6 +142,7 @@ def selection(option: PlanOption, job: JobSpec) -> Selection:
             seconds_low=option.seconds_low,
             seconds_high=option.seconds_high,
             basis=option.throughput.source,
+            traffic=option.traffic,
         ),
         concurrent=max(option.layout.jobs, job.layout.concurrent),
         world_size=option.layout.world_size,

@@ -174,16 +174,16 @@ def cost_lines(
     Compute is one line for each price that was in force; before the first change that is the offer's own.
     Raises UnknownRate; ValueError for a negative time or an unknown price.
     """
-    _require_price(offer)
-    billed = billed_seconds(rates.rule(offer.provider), seconds)
-    pieces = price_pieces(offer, seconds, billed, started_at, prices)
-    compute = tuple(_compute_line(offer, piece) for piece in pieces)
-    return compute + standing_lines(offer.provider, offer.capacity_type, billed, disk_gib, rates)
-
-
-def _require_price(offer: Offer) -> None:
     if not (offer.usd_per_hour.is_finite() and offer.usd_per_hour > 0):
         raise ValueError(f"{offer.key}: the price is unknown")
+    billed = billed_seconds(rates.rule(offer.provider), seconds)
+    pieces = price_pieces(offer, seconds, billed, started_at, prices)
+    return compute_lines(offer, pieces) + standing_lines(offer.provider, offer.capacity_type, billed, disk_gib, rates)
+
+
+def compute_lines(offer: Offer, pieces: Iterable[PricePiece]) -> tuple[CostLine, ...]:
+    """What the machine itself costs, a line for each price that was in force."""
+    return tuple(_compute_line(offer, piece) for piece in pieces)
 
 
 def _compute_line(offer: Offer, piece: PricePiece) -> CostLine:

@@ -5,12 +5,13 @@ Owns wording, no decision. Knows values, not how they were found.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Protocol
 
+from pricing.cost import CostLine, total
 from pricing.layout import Layout
 from pricing.offers import CapacityType, Constraint, Offer, Policy
 from pricing.throughput import ThroughputEstimate
@@ -67,6 +68,29 @@ def option_notes(offer: Offer, layout: Layout, throughput: ThroughputEstimate) -
         elif offer.usd_per_hour * SPOT_TOLERANCE >= reference:
             notes.append("no spot discount there at the time of the table")
     return tuple(notes)
+
+
+def bucket_notes(
+    offer: Offer, storage_region: str | None, transfers: Sequence[CostLine], missing: Sequence[str]
+) -> tuple[str, ...]:
+    """A warning where the bucket is in another region, and what is paid for and in no sum for want of a rate."""
+    notes = []
+    if transfers:
+        moved = sum(line.quantity for line in transfers)
+        notes.append(
+            f"the bucket is in {storage_region}: about {moved:.3g} GB between it and {offer.region}"
+            f" cost {usd_text(total(transfers))} USD; a bucket in {offer.region} would save that"
+        )
+    if missing:
+        notes.append(f"not counted, since the rate is not known: {', '.join(missing)}")
+    return tuple(notes)
+
+
+def region_notes(policy: Policy) -> tuple[str, ...]:
+    """What no sum can hold where nobody knows in which region the bucket is."""
+    if policy.storage_region is not None:
+        return ()
+    return ("not counted: traffic with a bucket in another region than the machine's (the bucket's is not known here)",)
 
 
 def age_notes(offer: Offer, now: datetime) -> tuple[str, ...]:

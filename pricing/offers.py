@@ -86,6 +86,10 @@ class Offer:
             return ZERO_HAZARD
         return self.hazard or PRIOR_HAZARD
 
+    def is_away_from(self, region: str | None) -> bool:
+        """Whether the machine is in another region than this one; not where that is not known."""
+        return region is not None and region != self.region
+
     @property
     def key(self) -> str:
         """Stable text id: provider, region, zone, type, capacity type."""
@@ -114,6 +118,12 @@ class Policy:
     """How many GPUs the trainer may spread one training over."""
     idle_gpus_allowed: bool = False
     """Pay for GPUs that stay idle, where nothing else is wanted."""
+    storage_region: str | None = None
+    """Where the bucket is: traffic with machines elsewhere is paid for. None: not known, and not counted."""
+    keeps_data: bool = False
+    """The run puts the data set into the bucket, where it stays."""
+    resumes: bool = False
+    """There are checkpoints that a machine fetches first."""
 
     def __post_init__(self) -> None:
         if self.budget_usd is not None and not (self.budget_usd.is_finite() and self.budget_usd > 0):

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 
-from pricing.cost import CostLine, Rates, cost_lines
-from pricing.explain import age_notes, hint_for, message_for, option_notes, unknown_names
+from pricing.cost import CostLine, Rates, compute_lines, price_pieces
+from pricing.explain import age_notes, bucket_notes, hint_for, message_for, option_notes, region_notes, unknown_names
+from pricing.extras import Traffic, uncounted
 from pricing.layout import Layout
 from pricing.offers import Constraint, Misfit, Offer, Policy, offer_misfit
 from pricing.phases import Overheads, PhaseTimes
@@ -38,7 +39,7 @@ class PlanOption:
     usd_high: Decimal
     usd_sure: Decimal
     """What a budget is held against: not exceeded with the policy's confidence."""
-    disk_gib: int
+    storage_region: str | None
     rates: Rates = field(repr=False, compare=False)
 
     @property
@@ -77,14 +78,29 @@ class PlanOption:
         return self.timing.high.seconds
 
     @property
+    def traffic(self) -> Traffic:
+        """What the machine moves between itself and the bucket."""
+        return self.timing.traffic
+
+    @property
     def lines(self) -> tuple[CostLine, ...]:
         """The terms of `usd`, each with its source; they add up to it exactly."""
-        return cost_lines(self.offer, self.seconds, self.disk_gib, self.rates)
+        span = self.timing.expected
+        pieces = price_pieces(self.offer, span.seconds, span.billed_seconds)
+        return (*compute_lines(self.offer, pieces), *span.beside, *self.transfers)
+
+    @property
+    def transfers(self) -> tuple[CostLine, ...]:
+        """Those for traffic with a bucket in another region."""
+        return self.timing.expected.across if self.offer.is_away_from(self.storage_region) else ()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know about this option."""
-        return option_notes(self.offer, self.layout, self.throughput)
+        away = self.offer.is_away_from(self.storage_region)
+        missing = uncounted(self.offer.provider, self.rates, crosses=away)
+        bucket = bucket_notes(self.offer, self.storage_region, self.transfers, missing)
+        return option_notes(self.offer, self.layout, self.throughput) + bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +175,8 @@ def plan_run(
     if not search.ranked:
         raise _no_offer_fits(search)
     chosen, *others = sorted(search.ranked, key=_order)
-    return Plan(chosen, tuple(others), tuple(search.rejections), age_notes(chosen.offer, now))
+    notes = age_notes(chosen.offer, now) + region_notes(policy)
+    return Plan(chosen, tuple(others), tuple(search.rejections), notes)
 
 
 def _order(option: PlanOption) -> tuple[Decimal, int, str]:
@@ -211,23 +228,23 @@ class _Search:
             timing = self._timings[kind] = timing_of(kind, self.workload, self.policy, self.assumptions)
         if isinstance(timing, Misfit):
             return timing
-        option = _option(offer, timing, self.policy.disk_gib, self.assumptions.rates)
+        option = _option(offer, timing, self.policy.storage_region, self.assumptions.rates)
         if self.policy.budget_usd is not None and option.usd_sure > self.policy.budget_usd:
             self.too_expensive.append(option)
             return Misfit(Constraint.BUDGET, _over_budget(option, self.policy))
         return option
 
 
-def _option(offer: Offer, timing: Timing, disk_gib: int, rates: Rates) -> PlanOption:
-    price = offer.usd_per_hour
+def _option(offer: Offer, timing: Timing, storage_region: str | None, rates: Rates) -> PlanOption:
+    price, away = offer.usd_per_hour, offer.is_away_from(storage_region)
     return PlanOption(
         offer=offer,
         timing=timing,
-        usd=timing.expected.usd(price),
-        usd_low=timing.low.usd(price),
-        usd_high=timing.high.usd(price),
-        usd_sure=timing.sure.usd(price),
-        disk_gib=disk_gib,
+        usd=timing.expected.usd(price, away=away),
+        usd_low=timing.low.usd(price, away=away),
+        usd_high=timing.high.usd(price, away=away),
+        usd_sure=timing.sure.usd(price, away=away),
+        storage_region=storage_region,
         rates=rates,
     )
 
@@ -262,11 +279,12 @@ def affordable_epochs(offer: Offer, workload: Workload, policy: Policy, assumpti
     if policy.budget_usd is None:
         return None
     kind = Kind(offer.instance, offer.capacity_type, offer.risk)
+    away = offer.is_away_from(policy.storage_region)
     low, high = 0, workload.epochs
     while low < high:
         middle = (low + high + 1) // 2
         timing = timing_of(kind, replace(workload, epochs=middle), policy, assumptions)
-        if isinstance(timing, Timing) and timing.sure.usd(offer.usd_per_hour) <= policy.budget_usd:
+        if isinstance(timing, Timing) and timing.sure.usd(offer.usd_per_hour, away=away) <= policy.budget_usd:
             low = middle
         else:
             high = middle - 1

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from pricing.cost import DISK, HOUR_SECONDS, MONTH_HOURS, Rates, UnknownRate, billed_seconds
+from pricing.cost import HOUR_SECONDS, CostLine, Rates, UnknownRate, billed_seconds, standing_lines
+from pricing.extras import Sizes, Traffic, object_lines, objects_of, planned_sizes, planned_traffic, transfer_lines
 from pricing.hardware import InstanceType
 from pricing.layout import Layout, layout_for
 from pricing.memory import choose_batch
@@ -30,12 +31,20 @@ class Span:
 
     seconds: int
     billed_seconds: int
-    disk_usd: Decimal
-    address_usd: Decimal
+    beside: tuple[CostLine, ...]
+    """Disk, address, objects."""
+    across: tuple[CostLine, ...]
+    """Traffic with the bucket, of a machine in another region."""
 
-    def usd(self, usd_per_hour: Decimal) -> Decimal:
-        """The same sum as `total(cost_lines(...))`, in the same order, without building the lines."""
-        return usd_per_hour * self.billed_seconds / HOUR_SECONDS + self.disk_usd + self.address_usd
+    def usd(self, usd_per_hour: Decimal, *, away: bool) -> Decimal:
+        """The sum of the compute and these lines, in that order; `away`: the machine is in another region."""
+        usd = usd_per_hour * self.billed_seconds / HOUR_SECONDS
+        for line in self.beside:
+            usd += line.usd
+        if away:
+            for line in self.across:
+                usd += line.usd
+        return usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,8 @@ class Timing:
     throughput: ThroughputEstimate
     phases: PhaseTimes
     """Expected, without any preemption."""
+    traffic: Traffic
+    """Of one machine that does it all in the expected time."""
     expected: Span
     """With the expected preemptions."""
     low: Span
@@ -131,17 +142,56 @@ def _timing(kind: Kind, timed: Timed, policy: Policy, rates: Rates) -> Timing | 
     sure = expected * (high / expected) ** (normal_quantile(policy.confidence) / normal_quantile(P90))
     if policy.max_hours is not None and sure > policy.max_hours * HOUR_SECONDS:
         return Misfit(Constraint.DEADLINE, _too_late(sure, policy))
-    spans = (_span(kind, seconds, policy.disk_gib, rates) for seconds in (expected, low, high, sure))
-    return Timing(timed.layout, timed.batch, timed.estimate, timed.phases, *spans)
+    sizes = planned_sizes(timed.workload, keeps_data=policy.keeps_data)
+    bill = _Bill(kind, policy, rates, sizes, _traffic(timed, expected, policy))
+    return Timing(
+        timed.layout,
+        timed.batch,
+        timed.estimate,
+        timed.phases,
+        bill.traffic,
+        expected=bill.span(expected, hazard.per_hour),
+        low=bill.span(low, hazard.low_per_hour),
+        high=bill.span(high, hazard.high_per_hour),
+        sure=bill.span(sure, hazard.high_per_hour),
+    )
 
 
-def _span(kind: Kind, seconds: float, disk_gib: int, rates: Rates) -> Span:
-    provider = kind.instance.provider
-    whole = math.ceil(seconds)
-    billed = billed_seconds(rates.rule(provider), whole)
-    disk = rates.of(provider, DISK).usd * disk_gib * billed / (MONTH_HOURS * HOUR_SECONDS)
-    address = rates.address(provider, kind.capacity_type).usd * billed / HOUR_SECONDS
-    return Span(whole, billed, disk, address)
+def _traffic(timed: Timed, paid_seconds: float, policy: Policy) -> Traffic:
+    return planned_traffic(
+        timed.workload,
+        rounds=-(-timed.workload.tasks // timed.layout.jobs),
+        work_seconds=timed.phases.work,
+        paid_seconds=paid_seconds,
+        resumes=policy.resumes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Bill:
+    """What a paid time costs on one kind of machine."""
+
+    kind: Kind
+    policy: Policy
+    rates: Rates
+    sizes: Sizes
+    traffic: Traffic
+
+    def span(self, seconds: float, preemptions_per_hour: float) -> Span:
+        """Raises UnknownRate. A machine that follows a preempted one fetches everything again."""
+        provider, region = self.kind.instance.provider, self.policy.storage_region
+        whole = math.ceil(seconds)
+        billed = billed_seconds(self.rates.rule(provider), whole)
+        machines = 1 + Decimal(preemptions_per_hour) * billed / HOUR_SECONDS
+        standing = standing_lines(provider, self.kind.capacity_type, billed, self.policy.disk_gib, self.rates)
+        objects = objects_of(self.sizes, self.traffic, billed, machines=machines)
+        moved = self.traffic.moved(billed, machines=machines)
+        return Span(
+            whole,
+            billed,
+            beside=standing + object_lines(provider, objects, self.rates),
+            across=() if region is None else transfer_lines(provider, region, moved, self.rates),
+        )
 
 
 def _never_done(hazard: Hazard) -> str:

@@ -6,9 +6,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from pricing_cases import FULL_RATES, RATES, T4_SMALL, WORKLOAD
+from pricing_cases import FULL_RATES, RATES, T4_SMALL, WORKLOAD, plan
 from run_cases import ESTIMATE, NOW, SAMPLES, checkpoint, entry, fold, later, launch, opened
 
 from launcher.clouds import AWS, CloudFacts
@@ -29,7 +30,7 @@ from launcher.run import Run, advance
 from pricing.cost import BillingRule, PriceChange, Rates
 from pricing.extras import Traffic, planned_sizes
 from pricing.ledger import EndedBy
-from pricing.offers import CapacityType, Offer
+from pricing.offers import CapacityType, Offer, Policy
 from remote.agent.budget import ends_at
 from remote.agent.budget import owed_usd as agents_sum
 
@@ -139,3 +140,30 @@ def test_when_the_agent_says_that_the_budget_ends_the_budget_still_holds(run, ra
     assume(later(max(newest, 0)).timestamp() <= end < later(10**9).timestamp())
     moment = datetime.fromtimestamp(end, NOW.tzinfo)
     assert owed_usd(live, moment, rates, stop_seconds=spec.stop_seconds) <= live.budget_usd
+
+
+@given(
+    st.lists(selections(), min_size=1, max_size=3),
+    st.sampled_from((None, "us-east-1", "eu-west-1")),
+    st.booleans(),
+    st.integers(1, 10**11),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_run_that_goes_as_planned_costs_what_was_estimated(chosen, region, uploads, data_bytes):
+    offers = [replace(each.offer, capacity_type=CapacityType.ON_DEMAND) for each in chosen]
+    policy = Policy(storage_region=region, keeps_data=uploads)
+    option = plan(offers, policy, replace(WORKLOAD, data_bytes=data_bytes), rates=FULL_RATES).chosen
+    estimate = replace(ESTIMATE, usd=option.usd, traffic=option.traffic)
+    run = fold(
+        [
+            opened(
+                workload=replace(WORKLOAD, data_bytes=data_bytes),
+                data_url=None if uploads else "s3://bucket/data.tar",
+                storage_region=region,
+                selection=Selection(option.offer, estimate),
+            )
+        ]
+    )
+    live = on_a_machine(run, later(10**6), later(0))
+    done = settled(live, later(0), later(option.seconds), FULL_RATES)
+    assert done.spent_usd == pytest.approx(option.usd, rel=Decimal("1e-20"))

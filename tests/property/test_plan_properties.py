@@ -23,7 +23,19 @@ from pricing.ledger import LeaseInterval, ledger_entry, totals
 from pricing.offers import CapacityType, Offer, Policy
 from pricing.planner import NoOfferFits, Plan
 from pricing.risk import ZERO_HAZARD, Hazard
-from tests.fakes.pricing_cases import A10_SLICE, A100, NOW, RATES, T4_FOUR, T4_METAL, T4_SMALL, V100, offer, plan
+from tests.fakes.pricing_cases import (
+    A10_SLICE,
+    A100,
+    FULL_RATES,
+    NOW,
+    RATES,
+    T4_FOUR,
+    T4_METAL,
+    T4_SMALL,
+    V100,
+    offer,
+    plan,
+)
 
 INSTANCES = (T4_SMALL, T4_FOUR, T4_METAL, V100, A10_SLICE, A100)
 PRICES = st.integers(0, 400_000).map(lambda tenths: Decimal(tenths).scaleb(-4))
@@ -51,12 +63,15 @@ POLICIES = st.builds(
     idle_gpus_allowed=st.booleans(),
     checkpoints_restorable=st.booleans(),
     confidence=st.floats(0.5, 0.99),
+    storage_region=st.sampled_from((None, "us-east-1", "eu-west-1")),
+    keeps_data=st.booleans(),
+    resumes=st.booleans(),
 )
 
 
 def planned(made: list[Offer], policy: Policy) -> Plan | None:
     try:
-        return plan(made, policy)
+        return plan(made, policy, rates=FULL_RATES)
     except NoOfferFits:
         return None
 
@@ -88,7 +103,7 @@ def test_a_new_offer_never_raises_the_best_cost(made, another, policy):
 def test_every_offer_is_ranked_or_rejected_exactly_once(made, policy):
     ranked: list[Offer] = []
     try:
-        result = plan(made, policy)
+        result = plan(made, policy, rates=FULL_RATES)
         ranked, rejections = [option.offer for option in result.ranked], result.rejections
     except NoOfferFits as error:
         rejections = error.rejections
@@ -109,15 +124,15 @@ def test_options_are_ordered_and_inside_budget_and_deadline(made, policy):
         assert policy.max_hours is None or option.timing.sure.seconds <= policy.max_hours * 3600 + 1
 
 
-@given(OFFER_LISTS)
-def test_doubling_all_prices_doubles_the_cost_and_keeps_the_order(made):
-    twice = Rates({key: replace(rate, usd=rate.usd * 2) for key, rate in RATES.rates.items()}, RATES.rules)
+@given(OFFER_LISTS, POLICIES)
+def test_doubling_all_prices_doubles_the_cost_and_keeps_the_order(made, policy):
+    policy = replace(policy, budget_usd=None)
+    twice = Rates({key: replace(rate, usd=rate.usd * 2) for key, rate in FULL_RATES.rates.items()}, FULL_RATES.rules)
     dear = [replace(each, usd_per_hour=each.usd_per_hour * 2) for each in made]
-    try:
-        before = plan(made)
-    except NoOfferFits:
+    before = planned(made, policy)
+    if before is None:
         return
-    after = plan(dear, rates=twice)
+    after = plan(dear, policy, rates=twice)
     assert [option.offer.key for option in after.ranked] == [option.offer.key for option in before.ranked]
     for old, new in zip(before.ranked, after.ranked, strict=True):
         assert new.usd == pytest.approx(2 * old.usd, rel=Decimal("1e-24"))
@@ -130,7 +145,34 @@ def test_zero_hazard_gives_exactly_the_uninterrupted_cost(made):
     if result is None:
         return
     for option in result.ranked:
-        assert option.usd == total(cost_lines(option.offer, -(-option.phases.total // 1), 100, RATES))
+        machine = cost_lines(option.offer, -(-option.phases.total // 1), 100, FULL_RATES)
+        assert option.lines[: len(machine)] == machine
+        beside = {line.what for line in option.lines[len(machine) :]}
+        assert beside <= {"objects kept 30 days", "write requests", "read requests", "download of the results"}
+
+
+@given(OFFER_LISTS, POLICIES)
+def test_the_terms_of_a_cost_add_up_to_it_exactly(made, policy):
+    result = planned(made, policy)
+    for option in result.ranked if result is not None else ():
+        assert option.usd == total(option.lines)
+        assert option.usd_low <= option.usd <= option.usd_high
+
+
+@given(OFFER_LISTS, POLICIES)
+def test_a_bucket_in_another_region_costs_its_traffic_and_is_warned_of(made, policy):
+    """Reads across regions went from nothing to a thousand dollars a month without a word."""
+    policy = replace(policy, budget_usd=None)
+    here, there = planned(made, replace(policy, storage_region=None)), planned(made, policy)
+    if here is None or there is None:
+        return
+    free = {id(option.offer): option for option in here.ranked}
+    for option in there.ranked:
+        away = policy.storage_region not in (None, option.offer.region)
+        assert bool(option.transfers) == (away and option.offer.provider == "aws"), "the one cloud with a rate here"
+        assert option.usd - free[id(option.offer)].usd == pytest.approx(total(option.transfers), abs=Decimal("1e-20"))
+        warned = any(f"the bucket is in {policy.storage_region}" in note for note in option.notes)
+        assert warned == bool(option.transfers)
 
 
 @given(OFFER_LISTS)

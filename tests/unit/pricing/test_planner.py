@@ -13,6 +13,7 @@ from pricing.phases import DEFAULT_OVERHEADS
 from pricing.planner import NoOfferFits
 from tests.fakes.pricing_cases import (
     A100,
+    FULL_RATES,
     OVERHEADS,
     RATES,
     SPEED,
@@ -208,7 +209,8 @@ def test_a_spot_price_above_on_demand_is_flagged():
 
 
 def test_an_unverified_price_is_marked():
-    assert plan([spot("0.1", verified=False)]).chosen.notes == ("price from one source only, not verified",)
+    chosen = plan([spot("0.1", verified=False)], rates=FULL_RATES).chosen
+    assert chosen.notes == ("price from one source only, not verified",)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +223,45 @@ def test_an_unverified_price_is_marked():
     ],
 )
 def test_an_old_price_is_marked_by_its_oldest_possible_day(observed, note):
-    assert plan([replace(offer(), observed_at=observed)]).notes == note
+    assert plan([replace(offer(), observed_at=observed)], Policy(storage_region="us-east-1")).notes == note
+
+
+def test_everything_that_a_run_pays_for_is_a_line_of_the_estimate():
+    """Tools that show the hour of the machine alone were wrong by the disk, the download and the other region."""
+    policy = Policy(storage_region="eu-west-1", keeps_data=True)
+    option = plan([spot("0.2", 0.05)], policy, rates=FULL_RATES).chosen
+    assert [line.what for line in option.lines] == [
+        "g4dn.xlarge spot, us-east-1",
+        "disk, 100 GiB",
+        "public IPv4 address",
+        "objects kept 30 days",
+        "write requests",
+        "read requests",
+        "download of the results",
+        "data set from eu-west-1",
+        "checkpoints to eu-west-1",
+    ]
+    assert option.usd == total(option.lines)
+    assert all(line.source and line.observed_at for line in option.lines)
+
+
+def test_a_machine_beside_the_bucket_can_be_the_cheaper_run_at_a_dearer_hour():
+    data = replace(WORKLOAD, data_bytes=100 * 10**9)
+    near, far = offer("0.6", region="eu-west-1"), offer("0.5", region="us-east-1")
+    policy = Policy(storage_region="eu-west-1")
+    assert plan([near, far], Policy(), data, rates=FULL_RATES).chosen.offer is far
+    made = plan([near, far], policy, data, rates=FULL_RATES)
+    assert made.chosen.offer is near
+    note = made.runners_up[0].notes[0]
+    assert note.startswith("the bucket is in eu-west-1: about 101 GB between it and us-east-1 cost 2.02 USD")
+    assert plan([far], policy, data).chosen.notes[0] == (
+        "not counted, since the rate is not known: object storage, object storage write requests,"
+        " object storage read requests, egress to internet, cross-region transfer"
+    )
+
+
+def test_a_plan_without_the_buckets_region_says_what_it_does_not_count():
+    assert [note for note in plan([offer()]).notes if "not counted: traffic" in note]
 
 
 def test_a_cloud_without_rates_or_overheads_is_rejected_and_not_free():
