@@ -1,4 +1,7 @@
-"""The ledger as people and spreadsheets read it: one row per closed lease, folded from the journals."""
+"""The ledger as people and spreadsheets read it, folded from the journals.
+
+One row for each closed lease, and one for the objects of each settled run (`RUN_ID/storage`).
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
 from launcher.render import table
 from launcher.run import Run
 from launcher.units import show_duration, show_usd
-from pricing.ledger import LedgerEntry
+from pricing.cost import total
+from pricing.ledger import Basis, LedgerEntry
 
 COLUMNS = (
     "lease_id",
@@ -38,15 +43,23 @@ COLUMNS = (
 )
 
 
-def _rows(runs: Sequence[Run]) -> Iterator[tuple[Run, LedgerEntry]]:
+def _rows(runs: Sequence[Run]) -> Iterator[tuple[Run, LedgerEntry | None]]:
+    """A run with each of its machines, then with none: for what its objects cost."""
     for run in runs:
         for entry in run.entries:
             yield run, entry
+        if run.storage:
+            yield run, None
+
+
+def row_count(runs: Sequence[Run]) -> int:
+    """How many rows the ledger of these runs has."""
+    return sum(1 for _ in _rows(runs))
 
 
 def total_usd(runs: Sequence[Run]) -> Decimal:
-    """Everything that was paid."""
-    return sum((entry.usd for _, entry in _rows(runs)), Decimal(0))
+    """Everything that was paid: all leases, and the objects of the settled runs."""
+    return sum((run.spent_usd for run in runs), Decimal(0))
 
 
 def csv_text(runs: Sequence[Run]) -> str:
@@ -55,7 +68,7 @@ def csv_text(runs: Sequence[Run]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     for run, entry in _rows(runs):
-        writer.writerow(_cells(run, entry))
+        writer.writerow(_storage_cells(run) if entry is None else _cells(run, entry))
     return out.getvalue()
 
 
@@ -73,34 +86,69 @@ def _cells(run: Run, entry: LedgerEntry) -> tuple[object, ...]:
         entry.gpu_count,
         entry.capacity_type.value,
         f"{entry.usd_per_hour:f}",
-        f"{entry.started_at:%Y-%m-%dT%H:%M:%SZ}",
-        f"{entry.ended_at:%Y-%m-%dT%H:%M:%SZ}",
+        _time(entry.started_at),
+        _time(entry.ended_at),
         entry.billed_seconds,
         f"{entry.usd:f}",
         "" if entry.estimate_usd is None else f"{entry.estimate_usd:f}",
-        run.outcome.value if run.outcome else run.state.value,
+        _outcome(run),
         entry.basis.value,
     )
+
+
+def _storage_cells(run: Run) -> tuple[object, ...]:
+    """The same columns; those that only a machine has are empty, its time is that of the run."""
+    machine = ("", "", "", "", "", "")
+    return (
+        f"{run.run_id}/storage",
+        run.run_id,
+        run.opened.name,
+        run.opened.cloud,
+        run.selection.offer.provider,
+        run.opened.storage_region or "",
+        *machine,
+        _time(run.opened.at),
+        "" if run.settled_at is None else _time(run.settled_at),
+        0,
+        f"{total(run.storage):f}",
+        "",
+        _outcome(run),
+        Basis.OBJECTS.value,
+    )
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _outcome(run: Run) -> str:
+    return run.outcome.value if run.outcome else run.state.value
 
 
 def table_text(runs: Sequence[Run]) -> str:
     """The same for a terminal, with the total."""
     head = ("run", "machine", "market", "billed", "cost", "estimated", "ended")
-    rows = [
-        (
-            run.run_id,
-            f"{entry.instance_type} {entry.zone or entry.region}",
-            entry.capacity_type.value,
-            show_duration(entry.billed_seconds),
-            show_usd(entry.usd),
-            "" if entry.estimate_usd is None else show_usd(entry.estimate_usd),
-            f"{entry.ended_at:%Y-%m-%d %H:%M}",
-        )
-        for run, entry in _rows(runs)
-    ]
+    rows = [_storage_row(run) if entry is None else _row(run, entry) for run, entry in _rows(runs)]
     if not rows:
         return "nothing was paid for yet\n"
     return f"{table(head, rows, right=frozenset({3, 4, 5}))}\ntotal: {show_usd(total_usd(runs))}\n"
+
+
+def _row(run: Run, entry: LedgerEntry) -> tuple[str, ...]:
+    return (
+        run.run_id,
+        f"{entry.instance_type} {entry.zone or entry.region}",
+        entry.capacity_type.value,
+        show_duration(entry.billed_seconds),
+        show_usd(entry.usd),
+        "" if entry.estimate_usd is None else show_usd(entry.estimate_usd),
+        f"{entry.ended_at:%Y-%m-%d %H:%M}",
+    )
+
+
+def _storage_row(run: Run) -> tuple[str, ...]:
+    ended = "" if run.settled_at is None else f"{run.settled_at:%Y-%m-%d %H:%M}"
+    return (run.run_id, "objects and download", "", "", show_usd(total(run.storage)), "", ended)
 
 
 def write_whole(path: Path, text: str) -> None:

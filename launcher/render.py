@@ -12,6 +12,7 @@ from launcher.jobspec import parse
 from launcher.recovery import epochs_done
 from launcher.run import Run, State
 from launcher.units import show_duration, show_usd
+from pricing.cost import CostLine
 from pricing.ledger import LedgerEntry
 from pricing.planner import Plan, PlanOption, Rejection
 from pricing.throughput import Basis
@@ -51,6 +52,7 @@ def show_plan(plan: Plan, *, rows: int = ROWS, width: int = WIDE, startable: Seq
     lines.append(f"chosen: {chosen.offer.key}, {chosen.layout}{batch}")
     lines.append(f"speed:  {chosen.throughput.images_per_second:.3g} images/s ({chosen.throughput.source})")
     lines.append(f"price:  {chosen.offer.usd_per_hour} USD/h as of {chosen.offer.observed_at}")
+    lines.append("cost:   " + "; ".join(f"{line.what.split(',')[0]} {show_usd(line.usd)}" for line in chosen.lines))
     lines += [f"note:   {note}" for note in (*plan.notes, *chosen.notes)]
     if startable and chosen.offer.provider not in startable:
         lines.append(f"note:   {_best_startable(plan, startable)}")
@@ -120,7 +122,9 @@ def show_receipt(run: Run) -> str:
     for entry in run.entries:
         lines += _lease_lines(entry)
     if not run.entries:
-        lines.append("  nothing was paid for: no machine ever ran")
+        lines.append("  nothing was paid for: no machine ever ran" if not run.storage else "  no machine ever ran")
+    if run.storage:
+        lines += ["  objects of the run, estimated from their sizes", *map(_cost_line, run.storage)]
     cap = f" of {show_usd(run.budget_usd)} allowed" if run.budget_usd is not None else ""
     lines.append(f"  total: {show_usd(run.spent_usd)}{cap}")
     lines.append(f"  estimated: {_estimated(run)}")
@@ -138,13 +142,12 @@ def _ending(run: Run) -> str:
 def _lease_lines(entry: LedgerEntry) -> list[str]:
     where = f"{entry.provider} {entry.zone or entry.region}"
     head = f"  {entry.instance_type} ({entry.gpu}), {entry.capacity_type}, {where}: {entry.billed_seconds} s billed"
-    return [
-        head,
-        *(
-            f"    {line.what:<36} {line.quantity:>12.6f} {line.unit:<9} x {line.usd_per_unit:f} = {line.usd:.6f} USD"
-            for line in entry.lines
-        ),
-    ]
+    return [head, *map(_cost_line, entry.lines)]
+
+
+def _cost_line(line: CostLine) -> str:
+    amount = f"{line.quantity:>12.6f} {line.unit:<9} x {line.usd_per_unit:f} = {line.usd:.6f} USD"
+    return f"    {line.what:<36} {amount}"
 
 
 def _estimated(run: Run) -> str:
@@ -194,7 +197,7 @@ def show_status(run: Run, status: AgentStatus | None, *, now: datetime, usd: Dec
     lines.append(f"spent    {show_usd(usd)}{cap}")
     if status is not None and run.state is State.SETTLED:
         lines.append(f"last     {show_agent(status)}")
-        lines.append(f"results  {run.opened.results_dir}")
+        lines.append(f"results  {run.results_dir}")
     if run.state is State.SETTLED and run.outcome is not Outcome.DONE:
         lines.append(f"go on    gpucost resume {run.run_id}")
     if run.state is not State.SETTLED:

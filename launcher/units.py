@@ -20,6 +20,7 @@ _GIB = {
     "mib": Decimal(1) / 1024,
     "mb": Decimal(10**6) / 2**30,
 }
+_LEAST_SHOWN = Decimal("0.0001")
 MOST_LETTERS = 60
 """More than any amount, duration or size takes."""
 MAX_USD = Decimal(1_000_000)
@@ -89,6 +90,8 @@ def show_duration(seconds: float) -> str:
 
 def show_usd(amount: Decimal) -> str:
     """`$12.34`; four places below a dollar, so that a cent's run does not look free."""
+    if 0 < amount < _LEAST_SHOWN:
+        return f"<${_LEAST_SHOWN}"
     return f"${amount:,.2f}" if abs(amount) >= 1 else f"${amount:.4f}"
 
 

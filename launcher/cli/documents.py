@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from launcher.run import Run
-from pricing.ledger import LedgerEntry
+from pricing.cost import total
+from pricing.ledger import Basis, LedgerEntry
 from pricing.planner import Plan, PlanOption
 
 
@@ -68,9 +69,23 @@ def run_document(run: Run) -> dict[str, object]:
         "storage_url": f"{run.opened.storage_url}/{run.run_id}",
         "checkpoints": [asdict(checkpoint) for checkpoint in run.checkpoints],
         "leases": [entry_document(run, entry) for entry in run.entries],
+        "storage": [asdict(line) for line in run.storage],
     }
 
 
 def entry_document(run: Run, entry: LedgerEntry) -> dict[str, object]:
     """One line of the ledger with its cost lines."""
     return {"name": run.opened.name, "cloud": run.opened.cloud, **asdict(entry)}
+
+
+def storage_document(run: Run) -> dict[str, object]:
+    """What the objects of a settled run cost, with the cost lines."""
+    return {
+        "run_id": run.run_id,
+        "name": run.opened.name,
+        "cloud": run.opened.cloud,
+        "region": run.opened.storage_region,
+        "lines": [asdict(line) for line in run.storage],
+        "usd": total(run.storage),
+        "basis": Basis.OBJECTS.value,
+    }

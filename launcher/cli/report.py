@@ -24,9 +24,9 @@ from launcher.errors import BadInput
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Same as --format csv --output FILE.")
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 def report_command(run: str | None, form: str, output: Path | None, csv_file: Path | None, *, as_json: bool) -> None:
-    """One row for each machine that was paid for (of RUN alone, if named), folded from the journals."""
+    """One row for each machine that was paid for, and for the objects of each run (of RUN alone, if named)."""
     from launcher import accounts, history
-    from launcher.cli.documents import entry_document
+    from launcher.cli.documents import entry_document, storage_document
 
     if csv_file is not None and (as_json or form == "json" or output is not None):
         raise click.UsageError("--csv FILE cannot be combined with --json, --format json or --output")
@@ -36,7 +36,8 @@ def report_command(run: str | None, form: str, output: Path | None, csv_file: Pa
         form, output = "csv", csv_file
     if as_json or form == "json":
         leases = [entry_document(found, entry) for found in runs for entry in found.entries]
-        text = json_text("report", {"leases": leases, "usd": accounts.total_usd(runs)})
+        storage = [storage_document(found) for found in runs if found.storage]
+        text = json_text("report", {"leases": leases, "storage": storage, "usd": accounts.total_usd(runs)})
     else:
         text = accounts.csv_text(runs) if form == "csv" else accounts.table_text(runs)
     if output is None:
@@ -48,5 +49,5 @@ def report_command(run: str | None, form: str, output: Path | None, csv_file: Pa
         accounts.write_whole(output, text)
     except OSError as error:
         raise BadInput(f"{output} cannot be written: {error.strerror}", hint="choose a folder that exists") from error
-    rows = sum(len(found.entries) for found in runs)
+    rows = accounts.row_count(runs)
     click.echo(f"wrote {rows} {'row' if rows == 1 else 'rows'} to {output}", err=True)

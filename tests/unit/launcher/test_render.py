@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import pricing_cases
 import pytest
-from pricing_cases import T4_METAL, spot
+from pricing_cases import FULL_RATES, T4_METAL, spot
 from run_cases import ELSEWHERE, RUN_ID, SAMPLES, entry, fold, later, launch, opened, run_in
 
-from launcher.accounts import COLUMNS, csv_text, table_text, total_usd, write_whole
+from launcher.accounts import COLUMNS, csv_text, row_count, table_text, total_usd, write_whole
 from launcher.events import (
     Cancelled,
     CheckpointSynced,
@@ -24,9 +26,11 @@ from launcher.events import (
     Replanned,
     Settled,
 )
+from launcher.limits import storage_lines
 from launcher.render import show_agent, show_cap, show_plan, show_receipt, show_runs, show_status, table
 from launcher.run import State
 from pricing.ledger import EndedBy
+from pricing.offers import Policy
 from remote.protocol import AgentStatus, Phase, TaskProgress, TaskState, TaskStatus
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -56,6 +60,13 @@ def preempted_run():
     )
 
 
+def stored_run():
+    """The same with its objects, of which some lie in another region than the second machine."""
+    run = preempted_run()
+    run = replace(run, opened=replace(run.opened, storage_region="us-east-1"), artifact_bytes=5 * 10**8)
+    return replace(run, storage=storage_lines(run, FULL_RATES))
+
+
 def status(*tasks):
     return AgentStatus(
         RUN_ID, f"{RUN_ID}-1", Phase.TRAINING, later(170).timestamp(), later(100).timestamp(), 7, list(tasks)
@@ -71,7 +82,13 @@ TRAINING = TaskStatus(
 
 
 def test_the_receipt_shows_each_line_of_each_machine_and_estimate_against_actual():
-    assert show_receipt(preempted_run()) == golden("receipt.txt")
+    assert show_receipt(stored_run()) == golden("receipt.txt")
+
+
+def test_objects_without_a_machine_are_not_called_nothing():
+    run = replace(stored_run(), entries=())
+    assert "nothing was paid for" not in show_receipt(run)
+    assert "  no machine ever ran" in show_receipt(run).splitlines()
 
 
 def test_a_receipt_without_a_machine_says_that_nothing_was_paid():
@@ -133,7 +150,8 @@ OFFERS = [
 
 
 def test_a_plan_shows_the_ranking_the_reasons_and_the_choice():
-    assert show_plan(pricing_cases.plan(OFFERS)) == golden("plan.txt")
+    policy = Policy(storage_region="us-east-1")
+    assert show_plan(pricing_cases.plan(OFFERS, policy, rates=FULL_RATES)) == golden("plan.txt")
 
 
 def test_a_long_plan_says_how_many_more_fit():
@@ -171,8 +189,15 @@ def test_the_columns_of_the_ledger_are_a_contract():
     assert ",".join(COLUMNS) == FROZEN
 
 
-def test_the_ledger_has_one_row_for_each_machine_with_money_in_full():
-    assert csv_text([preempted_run()]) == golden("report.csv") + "\n"
+def test_the_ledger_has_one_row_for_each_machine_and_the_objects_with_money_in_full():
+    assert csv_text([stored_run()]) == golden("report.csv") + "\n"
+    assert row_count([stored_run(), preempted_run()]) == 5
+
+
+def test_the_rows_of_the_ledger_add_up_to_its_total():
+    rows = list(csv.DictReader(io.StringIO(csv_text([stored_run(), preempted_run()]))))
+    assert sum(Decimal(row["usd"]) for row in rows) == total_usd([stored_run(), preempted_run()])
+    assert {row["lease_id"] for row in rows if row["basis"].startswith("rates")} == {f"{RUN_ID}/storage"}
 
 
 def test_the_ledger_of_nothing_is_its_header():
@@ -181,8 +206,8 @@ def test_the_ledger_of_nothing_is_its_header():
 
 
 def test_the_table_of_costs_ends_with_the_total():
-    assert table_text([preempted_run()]) == golden("report.txt") + "\n"
-    assert total_usd([preempted_run()]) == preempted_run().spent_usd
+    assert table_text([stored_run()]) == golden("report.txt") + "\n"
+    assert total_usd([stored_run()]) == stored_run().spent_usd > preempted_run().spent_usd
 
 
 def test_a_report_replaces_its_file_whole(tmp_path):
