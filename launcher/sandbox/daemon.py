@@ -22,6 +22,7 @@ from launcher.sandbox import processes, runner, state
 from launcher.sandbox.guest import Guest
 from launcher.sandbox.objectstore import ObjectStore
 from launcher.sandbox.prices import PriceHistory, PriceList
+from launcher.sandbox.s3proxy import StoreProxy
 from launcher.sandbox.state import SandboxInfo, SandboxPaths, SandboxSettings, SandboxStatus
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class Daemon:
         self._access_key = "AKIA" + secrets.token_hex(8).upper()
         self._secret_key = secrets.token_urlsafe(30)
         self._token = secrets.token_urlsafe(30)
+        self._proxy: StoreProxy | None = None
         self._store = ObjectStore(paths.store, paths.kept, self._access_key, self._secret_key, paths.mark, self.host)
 
     def start(self) -> None:
@@ -119,6 +121,8 @@ class Daemon:
         control = controlserver.ControlServer(orders)
         self._cloud = Cloud(webserver.moto_application(), control, self._records, self._hypervisor, self._lock)
         self._web = webserver.WebServer(self._cloud)
+        if self._settings.s3_faults:
+            self._proxy = StoreProxy(self.host, self._store.endpoint, self._cloud.faults)
 
     def _price_history(self) -> PriceHistory:
         path = self._paths.prices
@@ -151,7 +155,7 @@ class Daemon:
     def _describe(self) -> SandboxInfo:
         return SandboxInfo(
             ec2_endpoint=self._web.url,
-            s3_endpoint=self._store.endpoint,
+            s3_endpoint=self._store.endpoint if self._proxy is None else self._proxy.url,
             region=state.REGION,
             regions=state.REGIONS,
             zones=self._records.zones(state.REGION),
@@ -203,6 +207,8 @@ class Daemon:
         if hasattr(self, "_hypervisor"):
             with self._lock:
                 self._hypervisor.end_all()
+        if self._proxy is not None:
+            self._proxy.close()
         self._store.stop()
         if hasattr(self, "_port"):
             self._port.close()

@@ -15,7 +15,7 @@ class FaultPlan:
     """One kind of fault. The first plan that matches a call and has some `times` left is applied to it."""
 
     action: str
-    """Regular expression for the whole action: `RunInstances`, `.*Instances`, `CreateSchedule`."""
+    """Regular expression for the whole action: `RunInstances`, `.*Instances`, `CreateSchedule`, `PutObject`."""
     code: str | None = None
     """Error code of the answer; `RESET` resets the connection; none: only the delay."""
     status: int = 400
@@ -30,6 +30,8 @@ class FaultPlan:
     """Only calls for a zone that this regular expression matches whole."""
     market: str | None = None
     """Only launches of this market: `spot` or `on-demand`."""
+    key: str | None = None
+    """Only S3 calls for a key that this regular expression matches whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class CallFacts:
     instance_type: str | None = None
     zone: str | None = None
     market: str | None = None
+    key: str | None = None
 
 
 def matches(plan: FaultPlan, call: CallFacts) -> bool:
@@ -49,6 +52,7 @@ def matches(plan: FaultPlan, call: CallFacts) -> bool:
         and _fits(plan.instance_type, call.instance_type)
         and _fits(plan.zone, call.zone)
         and (plan.market is None or plan.market == call.market)
+        and _fits(plan.key, call.key)
     )
 
 
@@ -65,7 +69,7 @@ class Faults:
 
     def add(self, plan: FaultPlan) -> None:
         """Arm one more plan. Raises ValueError for a pattern that is no regular expression."""
-        for pattern in (plan.action, plan.instance_type, plan.zone):
+        for pattern in (plan.action, plan.instance_type, plan.zone, plan.key):
             try:
                 re.compile(pattern or "")
             except re.error as error:

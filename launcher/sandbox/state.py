@@ -32,7 +32,7 @@ CONTROL_HEADER = "X-Sandbox-Token"
 
 @dataclass(frozen=True, slots=True)
 class SandboxSettings:
-    """The times of a sandbox, in seconds; fixed when it starts."""
+    """The times of a sandbox, in seconds, and what it is made of; fixed when it starts."""
 
     idle_seconds: float = 1800.0
     """Without a live instance and without a request to the EC2 endpoint for this long, the sandbox ends by itself."""
@@ -42,6 +42,8 @@ class SandboxSettings:
     """Between an interruption notice and the end, unless the request says otherwise."""
     shutdown_grace_seconds: float = 1.0
     """Between SIGTERM and SIGKILL for the processes of an instance that is told to end."""
+    s3_faults: bool = False
+    """Let fault plans reach S3 calls too: these then go through a proxy, which costs some speed."""
 
 
 @dataclass(frozen=True, slots=True)
