@@ -26,6 +26,7 @@ from launcher.providers.interface import (
 )
 from pricing.offers import CapacityType
 
+GROUP = "security group"
 _TIMER = re.compile(r"^OnCalendar=(.+) UTC$", re.MULTILINE)
 
 
@@ -69,8 +70,8 @@ class FakeProvider:
     down: bool = False
     """No call is answered."""
     machines: list[FakeMachine] = field(default_factory=list)
-    resources: set[tuple[str, str]] = field(default_factory=set)
-    """Key pairs and security groups, by region and run id."""
+    resources: set[tuple[str, str, str]] = field(default_factory=set)
+    """The security group of each run and the key pair of each of its launchers: region, run id, what it is."""
     calls: list[str] = field(default_factory=list)
     most_alive: int = 0
     """The most machines that lived at one time."""
@@ -85,9 +86,10 @@ class FakeProvider:
         """The next `times` matching calls raise `error`; with `effect` they are carried out all the same."""
         self._faults += [Fault(call, error, effect, offer)] * times
 
-    def refuse(self, offer: str, times: int = 1000) -> None:
-        """No capacity for this offer."""
-        self.fail("launch", CapacityError("InsufficientInstanceCapacity: none left"), times=times, offer=offer)
+    def refuse(self, offer: str, times: int = 1000, error: CapacityError | None = None) -> None:
+        """No capacity for this offer; or a QuotaError."""
+        error = error or CapacityError("InsufficientInstanceCapacity: none left")
+        self.fail("launch", error, times=times, offer=offer)
 
     # -- the port -----------------------------------------------------------------------------------------------------
 
@@ -125,7 +127,9 @@ class FakeProvider:
 
     def clean_up(self, run_id: str, region: str) -> None:
         self._answer("clean_up")
-        self.resources.discard((region, run_id))
+        place = (region, run_id)
+        held = any((machine.ref.region, machine.request.run_id) == place for machine in self.alive())
+        self.resources -= {one for one in self.resources if one[:2] == place and not (held and one[2] == GROUP)}
         self.after_call("provider.clean_up")
 
     # -- what the cloud does by itself --------------------------------------------------------------------------------
@@ -140,6 +144,12 @@ class FakeProvider:
     def lose(self, machine: FakeMachine) -> None:
         """Gone at once, by the provider."""
         machine.end(EndCause.PROVIDER, "Server.SpotInstanceTermination: Spot instance termination", tells_time=False)
+
+    def end_by_cloud(self, ref: InstanceRef) -> None:
+        """By the stop that the cloud itself holds: to the provider, a call of one of the account's users."""
+        for machine in self.machines:
+            if machine.ref == ref:
+                self._end_slowly(machine)
 
     def place(self, request: LaunchRequest, number: int) -> FakeMachine:
         """A machine that runs already, from a launch that nobody here saw."""
@@ -167,7 +177,8 @@ class FakeProvider:
         number = len(self.machines) + 1
         machine = FakeMachine(self.clock, request, InstanceRef(request.offer.region, f"i-{number:04d}"), number)
         self.machines.append(machine)
-        self.resources.add((request.offer.region, request.run_id))
+        for made in (GROUP, request.ssh_public_key):
+            self.resources.add((request.offer.region, request.run_id, made))
         self._tokens[request.token] = (request, machine)
         self.most_alive = max(self.most_alive, len(self.alive()))
         self.clock.after(self.boot_seconds, lambda: self._boot(machine))
