@@ -31,6 +31,8 @@ class Catalog:
     overheads: dict[str, Overheads]
     provisionable: tuple[str, ...] | None
     """Providers on which a machine can be started; none: an estimate over all of them."""
+    storage_region: str | None = None
+    """Where the bucket is; none: nobody was asked."""
 
 
 def workload(job: JobSpec, data: DataFacts, *, epochs_done: int = 0) -> Workload:
@@ -56,11 +58,9 @@ def _weight(task: TaskOverride) -> float:
     return flops * float(task.image_size or 0) ** 2 * float(task.epochs or 0)
 
 
-def policy(
-    job: JobSpec, *, provisionable: tuple[str, ...] | None, budget: Decimal | None, hours: float | None
-) -> Policy:
+def policy(job: JobSpec, catalog: Catalog, *, budget: Decimal | None, hours: float | None) -> Policy:
     """The job's constraints."""
-    clouds = () if provisionable is not None else tuple(job.clouds)
+    clouds = () if catalog.provisionable is not None else tuple(job.clouds)
     return Policy(
         budget_usd=budget,
         max_hours=hours,
@@ -69,8 +69,10 @@ def policy(
         gpus=job.gpus,
         market=Market(job.market),
         disk_gib=job.disk,
-        provisionable=provisionable,
+        provisionable=catalog.provisionable,
         max_gpus_per_task=job.layout.gpus,
+        storage_region=catalog.storage_region,
+        keeps_data=job.is_local,
     )
 
 
@@ -79,7 +81,7 @@ def first_plan(
 ) -> Plan:
     """The plan for a whole job. Raises NoPlan with what would help."""
     hours = None if job.deadline is None else job.deadline / 3600
-    wanted = policy(job, provisionable=catalog.provisionable, budget=job.budget, hours=hours)
+    wanted = policy(job, catalog, budget=job.budget, hours=hours)
     try:
         return _plan(workload(job, data), wanted, catalog, now, cooled(elsewhere, catalog.offers, now))
     except NoOfferFits as error:
@@ -100,7 +102,7 @@ def next_plan(
     budget = None if run.budget_usd is None else run.budget_usd - run.spent_usd
     if budget is not None and budget <= 0:
         raise NoOfferFits("the budget is used up", hint="raise the budget")
-    wanted = policy(job, provisionable=catalog.provisionable, budget=budget, hours=hours)
+    wanted = replace(policy(job, catalog, budget=budget, hours=hours), resumes=done > 0)
     if loses_work_on_spot(run):
         wanted = _without_spot(wanted)
     left_out = cooled((*run.refusals, *elsewhere), catalog.offers, now)

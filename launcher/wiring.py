@@ -211,7 +211,8 @@ class _SandboxCatalog:
         if key not in self._known:
             offers = tuple(o for o in load_offers() if o.provider == "aws" and o.region in self._info.regions)
             speed = _stated_speed() or probe_host(task, batch, job.trainer)
-            self._known[key] = Catalog(offers, load_rates(), speed, {"aws": _SANDBOX_OVERHEADS}, PROVISIONABLE)
+            overheads = {"aws": _SANDBOX_OVERHEADS}
+            self._known[key] = Catalog(offers, load_rates(), speed, overheads, PROVISIONABLE, self._info.region)
         return self._known[key]
 
 
@@ -258,7 +259,7 @@ def _aws_cloud(job: JobSpec) -> Cloud:
         store=S3Store(account, url, region),
         journal_store=S3Store(account, url, region, HASTE),
         storage=StorageSpec(url=url, region=region, credentials="role" if by_role else "file"),
-        catalog=lambda _job: replace(full_catalog(), provisionable=PROVISIONABLE),
+        catalog=lambda _job: replace(full_catalog(), provisionable=PROVISIONABLE, storage_region=region),
         credentials=(lambda: None) if by_role else _machine_keys(account, bucket, prefix, region, job),
     )
 
