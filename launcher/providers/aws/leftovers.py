@@ -75,8 +75,7 @@ def spot_request(item: Item, region: str, _prices: StandingPrices) -> Found:
 
 def key_pair(item: Item, region: str, _prices: StandingPrices) -> Found:
     """A public key."""
-    found = _tagged(item, Kind.KEY_PAIR, "KeyName", region)
-    return replace(found, made_at=item.get("CreateTime"), handle=str(item["KeyPairId"]))
+    return replace(_tagged(item, Kind.KEY_PAIR, "KeyName", region), made_at=item.get("CreateTime"))
 
 
 def security_group(item: Item, region: str, _prices: StandingPrices) -> Found:

@@ -73,7 +73,7 @@ class AwsSweep:
             Kind.SPOT_REQUEST: self._cancel,
             Kind.VOLUME: self._delete_volume,
             Kind.INTERFACE: lambda one: self._delete(one, "delete_network_interface", NetworkInterfaceId=one.id),
-            Kind.KEY_PAIR: lambda one: self._delete(one, "delete_key_pair", KeyPairId=one.handle),
+            Kind.KEY_PAIR: lambda one: self._delete(one, "delete_key_pair", KeyName=one.id),
             Kind.SECURITY_GROUP: lambda one: self._delete(one, "delete_security_group", GroupId=one.id),
             Kind.LAUNCH_TEMPLATE: lambda one: self._delete(one, "delete_launch_template", LaunchTemplateId=one.id),
             Kind.SCHEDULE: self._delete_schedule,
@@ -202,9 +202,9 @@ class AwsSweep:
 
 
 def _is_absent(error: ClientError) -> bool:
-    """EC2 has one code for each kind of thing: `InvalidVolume.NotFound`, `InvalidLaunchTemplateId.NotFound`."""
+    """EC2 has a code for each kind: `InvalidVolume.NotFound`, `InvalidLaunchTemplateName.NotFoundException`."""
     code = code_of(error)
-    return code in ABSENT or code.endswith(".NotFound")
+    return code in ABSENT or ".NotFound" in code
 
 
 def _is_in_use(error: ClientError) -> bool:
