@@ -115,6 +115,8 @@ class Machine:
 
     def _session_now(self) -> SshSession:
         if self._session is None:
+            if not self._target.private_key.exists():
+                raise SshError("the key to it is on the machine that launched it")
             self._session = self._connect(self._target)
         return self._session
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from launcher.cli.common import json_option, make_context, print_json
+from launcher.errors import ExitCode
 
 if TYPE_CHECKING:
     from launcher.app import Limits
@@ -117,7 +121,9 @@ def wait_command(run: str | None, *, as_json: bool) -> int:
     from launcher.cli.outcome import finish
 
     context = make_context()
-    return finish(following.wait(adopting.find(run, context), context), as_json=as_json)
+    run_id = adopting.find(run, context)
+    with _left_alone(run_id):
+        return finish(following.wait(run_id, context), as_json=as_json)
 
 
 @click.command("attach")
@@ -129,4 +135,16 @@ def attach_command(run: str | None, *, as_json: bool) -> int:
     from launcher.cli.outcome import finish
 
     context = make_context()
-    return finish(following.attach(adopting.find(run, context), context), as_json=as_json)
+    run_id = adopting.find(run, context)
+    with _left_alone(run_id):
+        return finish(following.attach(run_id, context), as_json=as_json)
+
+
+@contextmanager
+def _left_alone(run_id: str) -> Iterator[None]:
+    """Ctrl-C while only watching ends the watching."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"not watching any more; {run_id} goes on: `gpucost stop {run_id}` ends it", err=True)
+        sys.exit(ExitCode.INTERRUPTED)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -105,6 +106,9 @@ class User:
             if launcher.process.poll() is None:
                 launcher.process.kill()
                 launcher.process.wait(10)
+        for lock in (self.home / "runs").glob("*/journal.lock"):
+            with suppress(ValueError, ProcessLookupError):  # a launcher in the background
+                os.kill(int(lock.read_text()), signal.SIGKILL)
         subprocess.run(
             [sys.executable, "-m", "launcher", "sandbox", "down"],
             env=self._environment,

@@ -6,6 +6,8 @@ Slow by nature: each trains a real, very small detector in a real process behind
 from __future__ import annotations
 
 import csv
+import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ pytest.importorskip("torch", reason="the drills train: pip install 'gpucost[trai
 pytest.importorskip("moto", reason="the drills need the embedded cloud: pip install 'gpucost[train,sandbox]'")
 
 from cli_process import Launcher, User, processes_of
+from sandbox_client import until
 
 from remote.dataset.digits import make_digits
 
@@ -70,9 +73,15 @@ def epochs_in(folder: Path) -> list[int]:
     return [int(row[0]) for row in rows[1:]]
 
 
-def ledger(user: User) -> list[dict[str, str]]:
+def report(user: User) -> list[dict[str, str]]:
+    """Every row: machines, and the objects of each run."""
     assert user.run("report", "--csv", "costs.csv").end() == 0
     return list(csv.DictReader((user.folder / "costs.csv").read_text().splitlines()))
+
+
+def ledger(user: User) -> list[dict[str, str]]:
+    """The rows of machines."""
+    return [row for row in report(user) if row["instance_type"]]
 
 
 def test_a_run_trains_syncs_stops_and_accounts_and_leaves_nothing_running(user: User) -> None:
@@ -125,6 +134,42 @@ def test_a_killed_launcher_costs_nothing_but_time(user: User) -> None:
     assert user.events()[: len(before)] == before
 
 
+def test_a_detached_run_whose_launcher_and_state_are_lost_is_finished_from_its_prefix(user: User) -> None:
+    detached = train(user, 40, "--detach")
+    assert detached.end() == 0, detached.text
+    run_id = user.events()[0]["event"]["run_id"]
+    until("a checkpoint", lambda: "CheckpointSynced" in user.names(), patience=120)
+    supervisor = int((user.home / "runs" / run_id / "journal.lock").read_text())
+    os.kill(supervisor, signal.SIGKILL)
+    shutil.rmtree(user.home / "runs")
+    url = f"s3://gpucost-sandbox/runs/{run_id}"
+    status = user.run("status", url)
+    assert "training" in status.text
+    assert "driven   by nobody" in status.text
+    waited = user.run("wait", url)
+    assert waited.process.returncode == 0, waited.text
+    assert "the key to it is on the machine that launched it" in waited.text
+    assert epochs_in(user.folder / "runs/drill") == list(range(40))
+    assert len(report(user)) == 2, "one machine, and the objects"
+    assert "not running" in user.run("sandbox", "status").text
+
+
+def test_a_run_is_stopped_from_its_prefix_alone_with_a_checkpoint(user: User) -> None:
+    run = train(user, 60)
+    run.wait_for("checkpoint of drill is safe")
+    run.process.kill()
+    run.end()
+    run_id = user.events()[0]["event"]["run_id"]
+    shutil.rmtree(user.home / "runs")
+    stopped = user.run("stop", f"s3://gpucost-sandbox/runs/{run_id}")
+    assert stopped.process.returncode == 0, stopped.text
+    assert "is asked through the storage" in stopped.text
+    assert "confirmed gone" in stopped.text
+    resumed = user.run("resume", run_id)
+    assert resumed.process.returncode == 0, resumed.text
+    assert epochs_in(user.folder / "runs/drill") == list(range(60))
+
+
 def test_the_agent_finishes_alone_and_the_same_command_collects_it(user: User) -> None:
     run = train(user, 4)
     run.wait_for("data staged")
@@ -169,12 +214,13 @@ def test_a_preempted_run_goes_on_elsewhere_from_its_checkpoint(user: User) -> No
 
 
 def test_a_budget_that_runs_out_ends_with_a_checkpoint_and_the_command_to_go_on(user: User) -> None:
-    run = train(user, 2000, "--budget", "0.0048", GPUCOST_SANDBOX_IMAGES_PER_SECOND="4000")
+    run = train(user, 2000, "--budget", "0.02", GPUCOST_SANDBOX_IMAGES_PER_SECOND="4000")
     assert run.end() == 4, run.text
     assert "gpucost resume" in run.text
     assert (user.folder / "runs/drill/last.pt").exists()
-    (row,) = ledger(user)
-    assert float(row["usd"]) <= 0.0048
+    machine, objects = report(user)
+    assert (machine["basis"], objects["lease_id"]) == ("offer price x billed time", f"{machine['run_id']}/storage")
+    assert 0.004 < float(machine["usd"]) + float(objects["usd"]) <= 0.02
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(user: User) -> None:
