@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -24,13 +25,14 @@ class ProtocolError(Exception):
 
 def encode(record: object) -> str:
     """JSON text of a record."""
-    return json.dumps(asdict(_checked(record)), default=_plain, indent=1, sort_keys=True)
+    return json.dumps(_values(record), default=_plain, indent=1, sort_keys=True)
 
 
-def _checked(record: object) -> Any:  # noqa: ANN401 - `asdict` takes any dataclass
+def _values(record: object) -> dict[str, object]:
+    """Field by field; records inside are left to the encoder, which asks again."""
     if isinstance(record, type) or not is_dataclass(record):
-        raise TypeError(f"{type(record).__name__} is no record")
-    return record
+        raise TypeError(f"{type(record).__name__} does not go into a protocol file")
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def write(path: Path, record: object) -> None:
@@ -71,11 +73,16 @@ def decode(text: str, kind: type[Record], origin: str) -> Record:
 
 
 def _build(kind: type[Record], raw: dict[str, object]) -> Record:
-    hints = get_type_hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type] # classes are hashable
     unknown = sorted(set(raw) - set(hints))
     if unknown:
         raise ValueError(f"unknown field {unknown[0]!r} in {kind.__name__}")
     return kind(**{name: _convert(hints[name], value, f"{kind.__name__}.{name}") for name, value in raw.items()})
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)  # working them out takes longer than reading the record: a status is read all the time
 
 
 def _convert(hint: Any, value: object, where: str) -> object:  # noqa: ANN401 - an annotation may be any object
@@ -104,6 +111,4 @@ def _expect(kind: type[Record], value: object, where: str) -> Record:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, Enum):
-        return value.value
-    raise TypeError(f"{type(value).__name__} does not go into a protocol file")
+    return value.value if isinstance(value, Enum) else _values(value)
