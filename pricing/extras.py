@@ -6,8 +6,8 @@ the number of parameters, on the large side. A rate that the tables lack makes n
 
 - Traffic of a machine is billed where the bucket is in another region of its cloud; inside one region it is free:
   fetched = data set (+ one checkpoint of each training, for a run that goes on);
-  stored = bytes an hour x billed hours + the last sync. The bytes an hour are what the plan stores in all over its
-  expected time, so the sum grows evenly with time and is right for a training that goes as expected.
+  stored = (checkpoint + best weights) of each training that runs, each `save_seconds`, all the billed time long, + the
+  last sync. The trainer saves by time, so this grows evenly with it, whatever the speed.
 - Objects of a run: data set (if the run put it there), `CHECKPOINTS_KEPT` checkpoints and the results of each training,
   for `KEPT_DAYS`.
 - Requests: uploads in parts of `PART_BYTES`, `REQUESTS_PER_UPLOAD` around each checkpoint, posted status, launcher's
@@ -18,6 +18,7 @@ the number of parameters, on the large side. A rate that the tables lack makes n
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -47,8 +48,10 @@ BEST_BYTES = Decimal("2.2")
 """The best weights alone, per parameter; measured 2.0 to 2.2."""
 SMALL_BYTES = 4 * 2**20
 """Log, table and plots of one training (assumed)."""
-SAVE_SECONDS = 300
-"""Between two checkpoints inside an epoch that takes longer (assumed; the trainer chooses by hazard)."""
+STALL_SECONDS = 0.1
+"""What a save costs the training; the trainer starts from the same figure, and measures."""
+SAVE_SECONDS = (30.0, 900.0)
+"""The trainer's shortest and longest time between two checkpoints."""
 PART_BYTES = 16 * 2**20
 """Of one request of a large upload or download."""
 REQUESTS_PER_UPLOAD = 8
@@ -129,23 +132,24 @@ def planned_sizes(workload: Workload, *, keeps_data: bool) -> Sizes:
     return Sizes(workload.data_bytes if keeps_data else 0, checkpoints, results)
 
 
-def planned_traffic(
-    workload: Workload, *, rounds: int, work_seconds: float, paid_seconds: float, resumes: bool
-) -> Traffic:
-    """Of one machine that does all of the workload: `work_seconds` of training and validation in `paid_seconds`.
+def save_seconds(preemptions_per_hour: float) -> float:
+    """Between two checkpoints of a training: Young's optimum within the trainer's bounds (see `risk`)."""
+    shortest, longest = SAVE_SECONDS
+    if preemptions_per_hour <= 0:
+        return longest
+    return min(max(math.sqrt(2 * STALL_SECONDS * HOUR_SECONDS / preemptions_per_hour), shortest), longest)
 
-    `rounds`: how many trainings follow each other. `resumes`: checkpoints are fetched first.
-    """
-    sizes = planned_sizes(workload, keeps_data=False)
-    uploads = workload.epochs / workload.checkpoint_epochs + work_seconds / rounds / SAVE_SECONDS
-    upload_bytes = sizes.checkpoint_bytes + int(BEST_BYTES * MODELS[workload.variant].parameters * workload.tasks)
-    requests = upload_bytes / PART_BYTES + REQUESTS_PER_UPLOAD * workload.tasks
-    per_hour = uploads * HOUR_SECONDS / max(1.0, paid_seconds)
+
+def planned_traffic(workload: Workload, jobs: int, preemptions_per_hour: float, *, resumes: bool) -> Traffic:
+    """Of one machine on which `jobs` trainings run at a time. `resumes`: their checkpoints are fetched first."""
+    parameters, sizes = MODELS[workload.variant].parameters, planned_sizes(workload, keeps_data=False)
+    upload_bytes = (CHECKPOINT_BYTES + float(BEST_BYTES)) * parameters
+    uploads_per_hour = jobs * HOUR_SECONDS / save_seconds(preemptions_per_hour)
     return Traffic(
         fetched_bytes=workload.data_bytes + (sizes.checkpoint_bytes if resumes else 0),
-        stored_bytes_per_hour=int(per_hour * upload_bytes),
+        stored_bytes_per_hour=int(uploads_per_hour * upload_bytes),
         final_bytes=sizes.checkpoint_bytes + sizes.result_bytes,
-        writes_per_hour=int(WRITES_PER_HOUR + per_hour * requests),
+        writes_per_hour=int(WRITES_PER_HOUR + uploads_per_hour * (upload_bytes / PART_BYTES + REQUESTS_PER_UPLOAD)),
     )
 
 

@@ -57,7 +57,7 @@ class Timing:
     phases: PhaseTimes
     """Expected, without any preemption."""
     traffic: Traffic
-    """Of one machine that does it all in the expected time."""
+    """Of one machine that does it all."""
     expected: Span
     """With the expected preemptions."""
     low: Span
@@ -143,27 +143,18 @@ def _timing(kind: Kind, timed: Timed, policy: Policy, rates: Rates) -> Timing | 
     if policy.max_hours is not None and sure > policy.max_hours * HOUR_SECONDS:
         return Misfit(Constraint.DEADLINE, _too_late(sure, policy))
     sizes = planned_sizes(timed.workload, keeps_data=policy.keeps_data)
-    bill = _Bill(kind, policy, rates, sizes, _traffic(timed, expected, policy))
+    traffic = planned_traffic(timed.workload, timed.layout.jobs, hazard.per_hour, resumes=policy.resumes)
+    bill = _Bill(kind, policy, rates, sizes, traffic)
     return Timing(
         timed.layout,
         timed.batch,
         timed.estimate,
         timed.phases,
-        bill.traffic,
+        traffic,
         expected=bill.span(expected, hazard.per_hour),
         low=bill.span(low, hazard.low_per_hour),
         high=bill.span(high, hazard.high_per_hour),
         sure=bill.span(sure, hazard.high_per_hour),
-    )
-
-
-def _traffic(timed: Timed, paid_seconds: float, policy: Policy) -> Traffic:
-    return planned_traffic(
-        timed.workload,
-        rounds=-(-timed.workload.tasks // timed.layout.jobs),
-        work_seconds=timed.phases.work,
-        paid_seconds=paid_seconds,
-        resumes=policy.resumes,
     )
 
 
