@@ -248,9 +248,14 @@ def test_a_request_that_cannot_be_read_now_is_asked_for_again(account):
     ids=["on-demand", "still-ending", "time-known", "own-power-off"],
 )
 def test_no_request_is_asked_for_where_it_has_nothing_to_say(account, machine):
+    asked = []
+    account.client("ec2", REGION).meta.events.register(
+        "provide-client-params.ec2.DescribeSpotInstanceRequests", lambda **_: asked.append(REF)
+    )
     described(account, machine)
     compute(account).describe(REF)
     account.done()
+    assert asked == []
 
 
 def none_open(account):

@@ -292,6 +292,10 @@ def test_every_name_is_one_that_the_service_takes(lease_id):
     assert re.fullmatch(r"[0-9a-zA-Z\-_.]{1,64}", schedule_name(lease_id))
 
 
+def test_a_name_that_had_to_be_changed_is_told_from_one_that_is_so():
+    assert schedule_name("a run-1") != schedule_name("a-run-1")
+
+
 @given(st.lists(st.text(alphabet="ab-_ /", min_size=50, max_size=70), min_size=2, max_size=2, unique=True))
 def test_no_two_leases_share_a_schedule(leases):
     assert schedule_name(leases[0]) != schedule_name(leases[1])
