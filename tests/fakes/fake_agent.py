@@ -68,6 +68,9 @@ class FakeAgent:
     """When the launcher last showed itself."""
     _chapter: int = 0
     """What was planned in an earlier chapter does not happen any more."""
+    _told: AgentStatus | None = None
+    _text: str = ""
+    """`status.json` as it was written last, for the status `_told`."""
 
     def __post_init__(self) -> None:
         now = self._now()
@@ -93,9 +96,12 @@ class FakeAgent:
 
     def status_text(self) -> str:
         """`status.json` as it is now."""
+        if self._told is not self.status:
+            self._told, self._text = self.status, protocol.encode(self.status)
         if self.alive:
-            self.status = replace(self.status, at=self._now())
-        return protocol.encode(self.status)
+            _, after = self._text.split(",\n", 1)  # the time is the first line, and changes with each beat
+            self._text = f'{{\n "at": {self._now()!r},\n{after}'
+        return self._text
 
     def command(self, reason: Reason) -> None:
         """The launcher asks for the end."""

@@ -13,6 +13,7 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 
 from fake_agent import AgentScript, FakeAgent
 from launcher_clock import FakeClock
@@ -204,7 +205,7 @@ class FakeSession:
             return self._start_agent(started["bundle"], started["folder"])
         if command == _SURROUNDINGS:
             return CommandResult(0, "\n\n", "")
-        match shlex.split(command.replace(";", " ; ").replace("||", " || ")):
+        match _words(command):
             case ["true"]:
                 return CommandResult(0, "", "")
             case ["umask", "077", ";", "mkdir", "-p", folder]:
@@ -238,9 +239,7 @@ class FakeSession:
         content = self._machine.files.get(archive)
         if content is None or folder not in self._machine.folders:
             return CommandResult(2, "", f"tar: {archive}: Cannot open: No such file or directory")
-        with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-            names = tar.getnames()
-        self._machine.files |= {f"{folder}/{name}": b"" for name in names}
+        self._machine.files |= {f"{folder}/{name}": b"" for name in _names_in(content)}
         return CommandResult(0, "", "")
 
     def _start_agent(self, bundle: str, folder: str) -> CommandResult:
@@ -257,3 +256,14 @@ class FakeSession:
             if machine.gone_at is not None:
                 machine.agent.notice(machine.gone_at)
         return CommandResult(0, "", "")
+
+
+@cache
+def _words(command: str) -> list[str]:
+    return shlex.split(command.replace(";", " ; ").replace("||", " || "))
+
+
+@cache
+def _names_in(archive: bytes) -> tuple[str, ...]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        return tuple(tar.getnames())
