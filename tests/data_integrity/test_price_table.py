@@ -8,7 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from pricing.cost import (
+    CROSS_REGION,
+    DISK,
+    EGRESS,
+    OBJECT_GET,
+    OBJECT_PUT,
+    OBJECT_STORAGE,
+    PUBLIC_IPV4,
+    PUBLIC_IPV4_SPOT,
+)
 from pricing.explain import SPOT_TOLERANCE, observed_date
+from pricing.extras import uncounted
 from pricing.models import MODELS
 from pricing.offers import CapacityType, Policy
 from pricing.phases import DEFAULT_OVERHEADS
@@ -146,6 +157,33 @@ def test_every_cloud_has_disk_address_billing_and_overheads():
         assert rates.address(provider, CapacityType.SPOT).usd >= 0
         assert rates.rule(provider).minimum_seconds == 60
         assert provider in DEFAULT_OVERHEADS
+
+
+def test_every_cloud_has_what_objects_and_traffic_cost_but_for_what_nobody_publishes():
+    rates = tables.load_rates()
+    assert {cloud: uncounted(cloud, rates, crosses=True) for cloud in ("aws", "gcp", "azure", "alibaba")} == {
+        "aws": (),
+        "gcp": (),
+        "azure": (OBJECT_PUT, OBJECT_GET),
+        "alibaba": (CROSS_REGION,),
+    }
+
+
+def test_every_rate_has_a_unit_that_its_lines_are_made_in_and_a_source():
+    units = {
+        DISK: "GiB-month",
+        PUBLIC_IPV4: "hour",
+        PUBLIC_IPV4_SPOT: "hour",
+        OBJECT_STORAGE: "GiB-month",
+        OBJECT_PUT: "1000 requests",
+        OBJECT_GET: "1000 requests",
+        EGRESS: "GB",
+        CROSS_REGION: "GB",
+    }
+    for (cloud, item), rate in tables.load_rates().rates.items():
+        assert rate.unit == units[item], (cloud, item)
+        assert "; rate of region " in rate.source
+        assert rate.observed_at or not rate.verified, "what was looked up has a date"
 
 
 def test_unverified_rates_are_marked():
