@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import IO
 
 from remote import protocol
+from remote.agent.forward import ForwardClock
 from remote.agent.preemption import Metadata, NoNotices, Notices
 from remote.agent.processes import MachinePrograms
 from remote.agent.supervise import Ports, Supervisor
-from remote.clock import SystemClock
+from remote.clock import Clock, SystemClock
 from remote.protocol import EXIT_BAD_INPUT, AgentJob, AgentStatus, LeasePaths, Phase
 
 log = logging.getLogger("remote.agent")
@@ -35,19 +36,20 @@ def main(argv: list[str]) -> int:
         log.error("no usable job: %s", error)
         return EXIT_BAD_INPUT
     lock = _lock(paths)
-    if lock is None or _ended(paths):
+    before = _last_status(paths)
+    if lock is None or (before is not None and before.phase is Phase.ENDED):
         log.info("another agent has this lease, or it has ended")
         return 0
-    return _supervise(job, paths)
+    return _supervise(job, paths, ForwardClock(SystemClock(), 0.0 if before is None else before.at))
 
 
-def _supervise(job: AgentJob, paths: LeasePaths) -> int:
+def _supervise(job: AgentJob, paths: LeasePaths, clock: Clock) -> int:
     programs = MachinePrograms(job.lease_id, paths.bundle, paths.root)
     left = programs.kill_left_behind()
     if left:
         log.warning("ended %d programs of an agent that died", left)
     try:
-        supervisor = Supervisor(job, paths, Ports(programs, SystemClock(), _notices(job)), os.getpid())
+        supervisor = Supervisor(job, paths, Ports(programs, clock, _notices(job)), os.getpid())
     except protocol.ProtocolError as error:
         log.error("no usable job: %s", error)
         return EXIT_BAD_INPUT
@@ -75,11 +77,12 @@ def _lock(paths: LeasePaths) -> IO[str] | None:
     return handle
 
 
-def _ended(paths: LeasePaths) -> bool:
+def _last_status(paths: LeasePaths) -> AgentStatus | None:
+    """What an agent of this lease said last, if there was one before."""
     try:
-        return protocol.read(paths.status, AgentStatus).phase is Phase.ENDED
+        return protocol.read(paths.status, AgentStatus)
     except (OSError, ValueError, protocol.ProtocolError):
-        return False
+        return None
 
 
 if __name__ == "__main__":

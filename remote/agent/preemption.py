@@ -22,7 +22,7 @@ ANSWER_SECONDS = 1.0
 SKIPPED = 10
 """Questions not asked after one that got no answer, so that a dead service does not slow the beat."""
 UNREADABLE_NOTICE_SECONDS = 60.0
-"""What is left when a notice carries no time that can be read: half of what AWS gives at best."""
+"""What is left when a notice carries no time that can be read or believed: half of what AWS gives at best."""
 
 
 class Notices(Protocol):
@@ -98,9 +98,12 @@ class Metadata:
 
 
 def gone_at(notice: Mapping[str, str], now: float) -> float:
-    """When the machine will be gone (Unix seconds). A time that cannot be read counts as very soon."""
+    """When the machine will be gone (Unix seconds).
+
+    A time that cannot be read counts as very soon; so does one that is over, as the clock here may be ahead.
+    """
     try:
         at = datetime.strptime(notice["time"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
     except (KeyError, ValueError):
         return now + UNREADABLE_NOTICE_SECONDS
-    return at.timestamp()
+    return at.timestamp() if at.timestamp() > now else now + UNREADABLE_NOTICE_SECONDS

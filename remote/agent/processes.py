@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 MARK = "GPUCOST_CHILD"
+GONE_SECONDS = 1.0
+"""How long a killed command may take to be gone."""
 ROOT_VARIABLE = "${GPUCOST_ROOT:-}"
 
 
@@ -50,7 +52,8 @@ class Programs(Protocol):
         """Start `argv` with `environment` added, appending to `log`. Raises OSError: it cannot be started."""
 
     def run(self, argv: Sequence[str], seconds: float) -> Answer:
-        """Run a command to its end. Raises OSError, or TimeoutError after `seconds` (it is then gone)."""
+        """Run a command to its end. Raises OSError, or TimeoutError after `seconds`: it is then killed, and left alone
+        where it does not even end by that."""
 
 
 class MachinePrograms:
@@ -78,19 +81,21 @@ class MachinePrograms:
         return _MachineChild(process, mark)
 
     def run(self, argv: Sequence[str], seconds: float) -> Answer:
-        """See `Programs.run`."""
+        """See `Programs.run`. Not `subprocess.run`: that waits for ever for a process that hangs in a driver."""
+        process = subprocess.Popen(
+            expand(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         try:
-            done = subprocess.run(
-                expand(argv),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=seconds,
-                check=False,
-            )
+            output, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired as error:
+            process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GONE_SECONDS)
             raise TimeoutError(f"{argv[0]} did not end within {seconds:.0f} s") from error
-        return Answer(done.returncode, done.stdout.decode("utf-8", "replace"))
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
+        return Answer(process.returncode, output.decode("utf-8", "replace"))
 
     def kill_left_behind(self) -> int:
         """End every program that an earlier agent of this lease started. Returns how many there were."""

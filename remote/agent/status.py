@@ -22,6 +22,8 @@ class Board:
         self._paths = paths
         self._clock = clock
         self._entered = clock.monotonic()
+        self._notes: list[str] = []
+        self._warning = ""
         self._unwritten = False
         now = clock.now()
         tasks = [TaskStatus(task.name) for task in job.tasks]
@@ -42,9 +44,15 @@ class Board:
         self.status = replace(self.status, tasks=list(tasks))
 
     def note(self, message: str) -> None:
-        """Add something worth knowing to the message."""
-        said = "; ".join(part for part in (self.status.message, message) if part)
-        self.status = replace(self.status, message=said)
+        """Add something worth knowing to the message, to stay there."""
+        if message and message not in self._notes:
+            self._notes.append(message)
+        self._compose()
+
+    def warn(self, message: str) -> None:
+        """Say what is wrong just now; the next word replaces it, an empty one takes it back."""
+        self._warning = message
+        self._compose()
 
     def announce(self, notice: dict[str, str] | None, rebalance: str | None) -> None:
         """Take over what the provider said."""
@@ -54,6 +62,10 @@ class Board:
         """Say why it ended. The first reason stands; a later message is added."""
         self.status = replace(self.status, reason=self.status.reason or reason)
         self.note(message)
+
+    def _compose(self) -> None:
+        said = [*self._notes, self._warning] if self._warning not in self._notes else self._notes
+        self.status = replace(self.status, message="; ".join(part for part in said if part))
 
     def publish(self) -> None:
         """Write the file. A full disk or a lost folder is logged once and stops nothing."""

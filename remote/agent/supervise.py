@@ -18,10 +18,11 @@ from remote.agent.limits import Limits
 from remote.agent.power import Power
 from remote.agent.preemption import Notices
 from remote.agent.processes import Child, Programs
+from remote.agent.resume import ResumeCheck
 from remote.agent.status import Board
 from remote.agent.stop import Stop, StopSources
 from remote.agent.trainer import Trainer, TrainerSettings
-from remote.agent.transfers import FINAL_FAILURES, PostProgram, Silence, SyncProgram, Transfers
+from remote.agent.transfers import FINAL_FAILURES, KILL_SECONDS, PostProgram, Silence, SyncProgram, Transfers
 from remote.clock import Clock
 from remote.protocol import AgentJob, LeasePaths, Phase, Reason, TaskState, TransferOutcome
 
@@ -29,12 +30,9 @@ log = logging.getLogger(__name__)
 
 STAGE_SILENCE_SECONDS = 900.0
 """Unpacking a large archive reports nothing while it goes on."""
-SYNC_SILENCE_SECONDS = 120.0
 OUTCOME_UPLOAD_SECONDS = 60.0
 LAST_POST_SECONDS = 10.0
 """What the copy of the last status may take before the machine is left; the outcome is stored by then."""
-KILL_SECONDS = 5.0
-"""How long a killed process may take to be gone; longer means it hangs in the kernel and is left."""
 
 
 class OutOfTime(Exception):
@@ -64,6 +62,7 @@ class Supervisor:
         self._transfers = Transfers(job, paths, ports.programs)
         self._post = PostProgram(self._transfers, ports.clock)
         self._sync = SyncProgram(self._transfers, paths, ports.clock)
+        self._resumes = ResumeCheck({})
         self._trainers: list[Trainer] = []
         self._stop: Stop | None = None
 
@@ -146,6 +145,8 @@ class Supervisor:
 
     def _train(self, staged: TransferOutcome) -> None:
         self._board.enter(Phase.TRAINING)
+        self._paths.final_request.unlink(missing_ok=True)  # of an agent that died in its last sync
+        self._resumes = ResumeCheck(staged.restored)
         settings = TrainerSettings(
             self._job.python, str(staged.data), self._job.stall_floor_seconds, self._job.save_reserve_seconds
         )
@@ -176,7 +177,12 @@ class Supervisor:
     def _look_after_all(self) -> None:
         for trainer in self._trainers:
             trainer.look()
+            problem = self._resumes.look(trainer.status())
+            if problem is not None:
+                log.error("%s", problem)
+                self._board.note(problem)
         self._checkpoint_of(self._sync.keep())
+        self._board.warn(self._sync.message)
 
     def _checkpoint_of(self, outcome: TransferOutcome | None) -> None:
         if outcome is not None and outcome.checkpoint is not None:
@@ -207,19 +213,21 @@ class Supervisor:
     def _last_sync(self) -> None:
         """Everything that the trainings left goes to the storage; bounded by silence, failures and the time left."""
         self._board.enter(Phase.SYNCING)
+        self._sync.begin_last_pass()
         kept = deadline.outcome_seconds(self._clock.now(), self._gone_at())
         while not self._sync.done and self._sync.failures < FINAL_FAILURES:
-            self._write(self._paths.final_request, "")
+            if not self._paths.final_request.exists():
+                self._write(self._paths.final_request, "" if self._stop is None else self._stop.reason.value)
             self._checkpoint_of(self._sync.keep())
+            self._board.warn(self._sync.message)
             if self._clock.now() >= self._gone_at() - kept:
                 self._sync.message = self._sync.message or "the last upload was not finished in time"
                 return
-            if self._sync.silent_seconds() > SYNC_SILENCE_SECONDS:
-                self._sync.kill()
             self._pause()
 
     def _conclude(self) -> None:
         """Say why it ended: first as an object in the storage, then in the status."""
+        self._board.warn("")
         self._board.end(*self._verdict())
         closing = replace(self._board.status, phase=Phase.ENDED, at=self._clock.now())
         self._write(self._paths.outcome, protocol.encode(closing))
@@ -229,8 +237,7 @@ class Supervisor:
 
     def _write(self, path: Path, text: str) -> None:
         try:
-            if not path.exists():
-                protocol.write_text(path, text)
+            protocol.write_text(path, text)
         except OSError as error:
             log.warning("%s cannot be written: %s", path.name, error)
 
@@ -240,7 +247,8 @@ class Supervisor:
         except OSError as error:
             self._board.note(f"the outcome was not stored: {error}")
             return
-        until = min(self._gone_at(), self._clock.now() + OUTCOME_UPLOAD_SECONDS)
+        now = self._clock.now()
+        until = min(max(self._gone_at(), now + deadline.OUTCOME_SECONDS), now + OUTCOME_UPLOAD_SECONDS)
         while (code := child.poll()) is None and self._clock.now() < until:
             self._pause()
         if code != 0:

@@ -18,6 +18,10 @@ log = logging.getLogger(__name__)
 
 RESTART_SECONDS = 5.0
 FINAL_FAILURES = 3
+SYNC_SILENCE_SECONDS = 150.0
+"""A sync that works reports each second or two; its longest wait for a storage that does not answer is shorter too."""
+KILL_SECONDS = 5.0
+"""How long a killed process may take to be gone; longer means it hangs in the kernel and is left."""
 FINISH_LOOK_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 300.0
 """Between two starts of a post program that keeps dying; one that lived as long starts from the short pause again."""
@@ -64,21 +68,22 @@ class Silence:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        self._text = self._read()
+        self._mark = self._look()
         self._since = clock.monotonic()
 
     def seconds(self) -> float:
         """Since the last change, or since the watch began."""
-        text = self._read()
-        if text != self._text:
-            self._text, self._since = text, self._clock.monotonic()
+        mark = self._look()
+        if mark != self._mark:
+            self._mark, self._since = mark, self._clock.monotonic()
         return self._clock.monotonic() - self._since
 
-    def _read(self) -> str:
+    def _look(self) -> tuple[int, int] | None:
         try:
-            return self._path.read_text("utf-8", "replace")
+            state = self._path.stat()
         except OSError:
-            return ""
+            return None
+        return state.st_ino, state.st_mtime_ns
 
 
 class SyncProgram:
@@ -91,27 +96,32 @@ class SyncProgram:
         self._child: Child | None = None
         self._next_start = clock.monotonic()
         self._silence = Silence(paths.sync_outcome, clock)
+        self._killed_at: float | None = None
         self.failures = 0
         self.message = ""
-        """Why it last failed; empty while it works."""
+        """What is wrong: why it last failed, what it warns of; empty while all is well."""
         self.done = False
         """The last pass is complete."""
 
     def keep(self) -> TransferOutcome | None:
-        """Start it if it does not run, note its end, and return its newest outcome."""
+        """Start it if it does not run, end it if it hangs, note its end, and return its newest outcome."""
         code = None if self._child is None else self._child.poll()
         outcome = self._transfers.outcome(self._paths.sync_outcome)  # after the poll: its last word is there by then
         if code is not None:
             self._ended(code, outcome)
-        elif self._child is None and not self.done and self._clock.monotonic() >= self._next_start:
-            self._start()
+        elif self._child is None:
+            if not self.done and self._clock.monotonic() >= self._next_start:
+                self._start()
+        elif self._silence.seconds() > SYNC_SILENCE_SECONDS:
+            self._end_the_silent(self._child)
         elif outcome is not None:
-            self.message = "" if outcome.ok else outcome.message
+            self.message = outcome.message
         return outcome
 
-    def silent_seconds(self) -> float:
-        """How long it has reported nothing."""
-        return self._silence.seconds()
+    def begin_last_pass(self) -> None:
+        """Failures of before do not count any more, and nothing is put off."""
+        self.failures = 0
+        self._next_start = self._clock.monotonic()
 
     def kill(self) -> None:
         """End it now."""
@@ -124,10 +134,22 @@ class SyncProgram:
         except OSError as error:
             self._failed(f"transfer sync cannot be started: {error}")
         self._silence = Silence(self._paths.sync_outcome, self._clock)
+        self._killed_at = None
+
+    def _end_the_silent(self, child: Child) -> None:
+        now = self._clock.monotonic()
+        if self._killed_at is None:
+            self._killed_at = now
+            child.kill()
+        elif now - self._killed_at > KILL_SECONDS:
+            self._child = None
+            self._failed(_SILENT)
 
     def _ended(self, code: int, outcome: TransferOutcome | None) -> None:
         self._child = None
-        if code == 0 and outcome is not None and outcome.final and outcome.ok:
+        if self._killed_at is not None:
+            self._failed(_SILENT)
+        elif code == 0 and outcome is not None and outcome.final and outcome.ok:
             self.done, self.message = True, ""
         else:
             self._failed(self._transfers.failure("sync", code, outcome))
@@ -137,6 +159,9 @@ class SyncProgram:
         self.message = message
         self._next_start = self._clock.monotonic() + RESTART_SECONDS
         log.warning("%s", message)
+
+
+_SILENT = f"transfer sync reported nothing for {SYNC_SILENCE_SECONDS:.0f} s and was ended"
 
 
 class PostProgram:

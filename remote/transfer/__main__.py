@@ -81,12 +81,11 @@ def _sync(job: AgentJob, paths: LeasePaths) -> int:
 
 def _post(job: AgentJob, paths: LeasePaths) -> int:
     agent = os.getppid()
-    try:
-        store = open_store(job.storage, job.storage.url, paths.credentials, BRIEF)
-    except StoreError as error:
-        log.error("%s", error)
-        return 1
-    return Posting(job, paths, store, SystemClock(), lambda: os.getppid() == agent).run()
+
+    def opened() -> RemoteStore:
+        return open_store(job.storage, job.storage.url, paths.credentials, BRIEF)
+
+    return Posting(job, paths, opened, SystemClock(), lambda: os.getppid() == agent).run()
 
 
 def _outcome(job: AgentJob, paths: LeasePaths) -> int:

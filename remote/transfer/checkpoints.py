@@ -20,6 +20,7 @@ from remote.transfer.store import Progress, RemoteStore, StoreMissing, ignore
 log = logging.getLogger(__name__)
 
 KEPT = 2
+"""Of the line of checkpoints that is being written, and at most as many that are further than it."""
 OBJECT_NAME = re.compile(r"\d+-[0-9a-f]{8}\.pt")
 OUR_NAME = re.compile(r"\d+-[0-9a-f]{8}\.(pt|json)")
 
@@ -56,7 +57,7 @@ class TaskCheckpoints:
         stored = [manifest for manifest in self.newest_first().manifests if manifest.sha256 == digest]
         if stored:
             return self.described(stored[0])
-        step, epoch = (progress.step, progress.epoch) if progress is not None else (0, 0)
+        step, epoch = (0, 0) if progress is None else (_step(progress), progress.epoch)
         name = f"{step:010d}-{digest[:8]}"
         manifest = Manifest(self._task, epoch, step, f"{name}.pt", digest, source.stat().st_size, at)
         self._store.put(source, f"{self._folder}{name}.pt", moved)
@@ -64,12 +65,16 @@ class TaskCheckpoints:
         return self.described(manifest)
 
     def prune(self, newest: str) -> None:
-        """Keep the checkpoint whose object is called `newest` and the best before it; remove older ones.
+        """Keep the checkpoint whose object is called `newest`, the best before it, and the best ones beyond it.
 
-        Manifests go before their objects, so that no manifest ever names an object that is gone.
+        There are some beyond where a training did not go on from the furthest: they are its better past until it has
+        passed them. Manifests go before their objects, so that no manifest ever names an object that is gone.
         """
-        kept = [manifest.key for manifest in self.newest_first().manifests if manifest.key != newest]
-        kept = [newest, *kept[: KEPT - 1]]
+        order = [manifest.key for manifest in self.newest_first().manifests]
+        if newest not in order:
+            return
+        place = order.index(newest)
+        kept = [*order[:place][:KEPT], *order[place:][:KEPT]]
         keys = [stored.key.removeprefix(self._folder) for stored in self._store.list(self._folder)]
         stems = {_stem(name) for name in kept}
         old = [key for key in keys if OUR_NAME.fullmatch(key) and _stem(key) not in stems]
@@ -140,6 +145,11 @@ def progress_of(paths: TaskPaths) -> TaskProgress | None:
     except (OSError, ValueError, ProtocolError) as error:
         log.warning("%s", error)
         return None
+
+
+def _step(progress: TaskProgress) -> int:
+    """Of the checkpoint on the disk, where the trainer tells it; else where the trainer is, which may be further."""
+    return progress.step if progress.saved_step is None else progress.saved_step
 
 
 def _stem(key: str) -> str:

@@ -17,6 +17,9 @@ from remote.transfer.store import RemoteStore, StoreError, StoreMissing
 
 log = logging.getLogger(__name__)
 
+OpenStore = Callable[[], RemoteStore]
+"""Opens the place of the run's results. Raises StoreError."""
+
 LOOK_SECONDS = 1.0
 """Between two looks at the status on the disk: a new phase or reason goes at once."""
 AGAIN_SECONDS = 15.0
@@ -30,12 +33,13 @@ class Posting:
     """One post program. `run` ends after the last status was posted, or once `agent_lives` says no."""
 
     def __init__(
-        self, job: AgentJob, paths: LeasePaths, store: RemoteStore, clock: Clock, agent_lives: Callable[[], bool]
+        self, job: AgentJob, paths: LeasePaths, open_store: OpenStore, clock: Clock, agent_lives: Callable[[], bool]
     ) -> None:
         stored = StoredRun(job.run_id)
         self._pace = job.post_seconds
         self._paths = paths
-        self._store = store
+        self._open_store = open_store
+        self._store: RemoteStore | None = None
         self._clock = clock
         self._agent_lives = agent_lives
         self._status_key = stored.posted_status(job.lease_id)
@@ -78,24 +82,35 @@ class Posting:
         """Why it is not posted, or nothing."""
         try:
             if status is not None:
-                self._store.put(protocol.encode(status).encode(), self._status_key)
+                self._opened().put(protocol.encode(status).encode(), self._status_key)
         except StoreError as error:
+            self._store = None
             return str(error)
         return ""
 
     def _fetch_command(self) -> str:
         """Put a stored command where the agent looks for one, where none is yet; what is wrong with it, or nothing."""
         try:
-            command = protocol.decode(self._store.read(self._command_key).decode(), StopCommand, self._command_key)
+            text = self._opened().read(self._command_key).decode("utf-8")
+            command = protocol.decode(text, StopCommand, self._command_key)
             fetched = self._paths.transfer / FETCHED
             protocol.write(fetched, command)
             os.link(fetched, self._paths.command)
         except (StoreMissing, FileExistsError):
             return ""
-        except (StoreError, OSError, ValueError, ProtocolError) as error:
+        except StoreError as error:
+            self._store = None
+            return str(error)
+        except (OSError, ValueError, ProtocolError) as error:
             return str(error)
         log.info("a command came from the storage: %s", command.reason.value)
         return ""
+
+    def _opened(self) -> RemoteStore:
+        """Opened again after each failure: credentials that were not there yet are looked for only then."""
+        if self._store is None:
+            self._store = self._open_store()
+        return self._store
 
     def _say(self, complaint: str) -> None:
         """Log what is wrong when it changes, and when it is over."""

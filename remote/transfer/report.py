@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import suppress
 from dataclasses import replace
@@ -29,8 +30,11 @@ class Report:
         with self._lock:
             self.outcome = replace(self.outcome, bytes=self.outcome.bytes + count)
             if self._clock.monotonic() - self._written_at >= RENEW_SECONDS:
-                with suppress(OSError):  # a full disk must not end an upload
+                try:
                     self._write()
+                except OSError:  # a full disk must not end an upload, nor make it look like one that hangs
+                    with suppress(OSError):
+                        os.utime(self._path)
 
     def write(self, outcome: TransferOutcome) -> None:
         """Say `outcome`, with the bytes counted so far."""

@@ -20,7 +20,7 @@ import boto3
 import boto3.exceptions
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError, PartialCredentialsError
 
 from remote.protocol import StorageSpec
 from remote.transfer.store import READ_BYTES, Progress, StoredObject, StoreError, StoreMissing, StoreRefused, ignore
@@ -50,7 +50,8 @@ class Patience:
     attempts: int
 
 
-PATIENT = Patience(connect_seconds=10, read_seconds=60, attempts=5)
+PATIENT = Patience(connect_seconds=10, read_seconds=30, attempts=3)
+"""Two minutes at most, so that a storage that does not answer is reported before the agent takes it for a hang."""
 BRIEF = Patience(connect_seconds=5, read_seconds=10, attempts=2)
 """For what is worth nothing when it comes late: half a minute at most, and no queue of calls behind a dead storage."""
 
@@ -124,9 +125,9 @@ class S3Store:
             raise (
                 _translated(cause, url) if isinstance(cause, ClientError) else StoreError(f"{url}: {error}")
             ) from error
-        except (NoCredentialsError, PartialCredentialsError) as error:
+        except PartialCredentialsError as error:
             raise StoreRefused(f"{url}: {error}") from error
-        except BotoCoreError as error:
+        except BotoCoreError as error:  # no credentials, too: those of a role may come late on a new machine
             raise StoreError(f"{url}: {error}") from error
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ from remote.transfer.store import RemoteStore, StoredObject, StoreError, StoreMi
 log = logging.getLogger(__name__)
 
 DOWNLOADS = 8
+SPARE_BYTES = 2**29
+"""Left free on the disk, for checkpoints and logs at the least."""
 
 OpenStore = Callable[[str], RemoteStore]
 """From a URL of a prefix."""
@@ -48,9 +51,15 @@ def stage(work: Staging) -> TransferOutcome:
     expected = work.job.data.files
     if expected is not None and pictures < expected:
         raise StagingError(f"{root}: {pictures} pictures after staging, {expected} are expected")
-    checkpoint, warnings = _checkpoints(work) if work.job.resume else (None, [])
+    checkpoints, warnings = _checkpoints(work) if work.job.resume else ([], [])
     return TransferOutcome(
-        ok=True, final=True, message="; ".join(warnings), files=pictures, checkpoint=checkpoint, data=str(root)
+        ok=True,
+        final=True,
+        message="; ".join(warnings),
+        files=pictures,
+        checkpoint=max(checkpoints, key=lambda checkpoint: checkpoint.step, default=None),
+        data=str(root),
+        restored={checkpoint.task: checkpoint.step for checkpoint in checkpoints},
     )
 
 
@@ -104,10 +113,18 @@ def _copy_prefix(work: Staging, url: str, data: Path) -> None:
     if not found:
         raise StoreMissing(f"{url}: no objects below it")
     wanted = [(stored, target) for stored, target in found if not _is_there(stored, target)]
+    _check_room(work, sum(stored.size for stored, _ in wanted), url)
     with ThreadPoolExecutor(DOWNLOADS) as pool:
         for _ in pool.map(lambda pair: store.get(pair[0].key, pair[1], work.report.moved), wanted):
             pass
     partial.replace(data)
+
+
+def _check_room(work: Staging, size: int, url: str) -> None:
+    """Raise StagingError before the first byte where the last one would not fit."""
+    free = shutil.disk_usage(work.paths.root).free
+    if free < size + SPARE_BYTES:
+        raise StagingError(f"{url}: {size / 2**30:.1f} GiB do not fit: {free / 2**30:.1f} GiB are free on the disk")
 
 
 def _inside(key: str) -> str:
@@ -122,32 +139,45 @@ def _is_there(stored: StoredObject, target: Path) -> bool:
     return target.is_file() and target.stat().st_size == stored.size
 
 
-def _checkpoints(work: Staging) -> tuple[Checkpoint | None, list[str]]:
-    """Restore every task; the checkpoint that is furthest, and all warnings."""
+def _checkpoints(work: Staging) -> tuple[list[Checkpoint], list[str]]:
+    """Restore every task; what was restored, and all warnings.
+
+    Everything is fetched before anything is put in place, so that a staging that breaks is the same the second time.
+    """
     store = work.open_store(work.job.storage.url)
     found: list[Checkpoint] = []
     warnings: list[str] = []
     for task in work.job.tasks:
-        checkpoint, said = _restore(work, store, task)
+        checkpoint, said = _fetch(work, store, task)
         warnings += said
         if checkpoint is not None:
             found.append(checkpoint)
-    return max(found, key=lambda checkpoint: checkpoint.step, default=None), warnings
+    for checkpoint in found:
+        last = work.paths.task(checkpoint.task).last
+        last.parent.mkdir(parents=True, exist_ok=True)
+        _fetched(work, checkpoint.task).replace(last)
+    return found, warnings
 
 
-def _restore(work: Staging, store: RemoteStore, task: TaskSpec) -> tuple[Checkpoint | None, list[str]]:
+def _fetch(work: Staging, store: RemoteStore, task: TaskSpec) -> tuple[Checkpoint | None, list[str]]:
     """One task. A checkpoint that lies there already is this machine's own and newer than any stored one."""
     paths = work.paths.task(task.name)
     run = StoredRun(work.job.run_id)
     if paths.last.exists():
         return None, []
     stored = TaskCheckpoints(store, run, task.name, work.paths.transfer)
-    checkpoint, warnings = stored.restore(paths.last, work.report.moved)
+    checkpoint, warnings = stored.restore(_fetched(work, task.name), work.report.moved)
     if checkpoint is not None:
         log.info("task %s: checkpoint of epoch %d, step %d restored", task.name, checkpoint.epoch, checkpoint.step)
         for name, place in {"results.csv": paths.results, "best.pt": paths.best, "train.log": paths.log}.items():
             _restore_beside(store, run.artifact(task.name, name), place)
+    elif warnings:
+        warnings.append(f"no stored checkpoint of {task.name} can be used: it begins with the first step")
     return checkpoint, warnings
+
+
+def _fetched(work: Staging, task: str) -> Path:
+    return work.paths.transfer / f"{task}.restored.pt"
 
 
 def _restore_beside(store: RemoteStore, key: str, target: Path) -> None:

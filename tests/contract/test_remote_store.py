@@ -158,6 +158,18 @@ def test_a_wrong_secret_is_refused_and_not_shown(opened, tmp_path: Path) -> None
     assert "wrong-secret" not in str(caught.value)
 
 
+def test_credentials_of_a_role_may_come_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    spec = StorageSpec("s3://b/x", "us-east-1", "http://127.0.0.1:9")
+    with pytest.raises(StoreError, match="Unable to locate credentials") as caught:
+        open_store(spec, "s3://b/x", tmp_path / "none").list("")
+    assert type(caught.value) is StoreError, "worth another try"
+
+
 def test_a_server_that_is_not_there_may_come_back(tmp_path: Path) -> None:
     spec = StorageSpec("s3://b/x", "us-east-1", "http://127.0.0.1:9", "file")
     with pytest.raises(StoreError, match=r"s3://b/x/: ") as caught:

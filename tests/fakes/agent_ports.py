@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from remote.agent.processes import Answer
+from remote.protocol import Checkpoint
 
 KILLED = -9
+CHECKPOINT = Checkpoint("a", 1, 10, "s3://b/k.pt", "ab", 5, 1.0)
+"""What the fake sync stores."""
 
 
 class MachineGone(BaseException):
@@ -15,16 +18,20 @@ class MachineGone(BaseException):
 
 
 class FakeClock:
-    """Time passes in `sleep` only. `at` plans something; `limit` ends a test that would never end."""
+    """Time passes in `sleep` only. `at` plans something; `limit` ends a test that would never end.
+
+    `skew` is what somebody did to the wall clock.
+    """
 
     def __init__(self, start: float = 1_000_000.0, limit: float = 20_000.0) -> None:
         self.time = start
         self.start = start
+        self.skew = 0.0
         self._limit = start + limit
         self._planned: list[tuple[float, Callable[[], None]]] = []
 
     def now(self) -> float:
-        return self.time
+        return self.time + self.skew
 
     def monotonic(self) -> float:
         return self.time

@@ -1,7 +1,7 @@
 """Stands in for `remote.yolov9.train`: the same files, signals and exit codes, and no learning.
 
-Copied into a bundle as `remote/yolov9/train.py`. Its `hyp` steers it: `step_seconds`, `epoch_steps`, and once per
-folder `crash_at` (a step, with `crash_code`) and `hang_at`.
+Copied into a bundle as `remote/yolov9/train.py`. Its `hyp` steers it: `step_seconds`, `epoch_steps`, once per folder
+`crash_at` (a step, with `crash_code`) and `hang_at`; `deaf` (no SIGTERM is heard), `forgets` (it begins with step 0).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ stopping = False
 def main(config_path: str) -> int:
     config = json.loads(Path(config_path).read_text())
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    signal.signal(signal.SIGTERM, ask_to_stop)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if config.get("hyp", {}).get("deaf") else ask_to_stop)
     if not Path(config["data"]).is_dir():
         print("no data set", file=sys.stderr)  # noqa: T201
         return protocol.EXIT_BAD_INPUT
@@ -41,7 +41,10 @@ class Training:
         self.hyp = config.get("hyp", {})
         self.epochs = config["epochs"]
         self.epoch_steps = int(self.hyp.get("epoch_steps", 5))
-        self.step = json.loads(self.paths.last.read_text())["step"] if self.paths.last.exists() else 0
+        resumes = self.paths.last.exists() and not self.hyp.get("forgets")
+        self.resumed = json.loads(self.paths.last.read_text())["step"] if resumes else None
+        self.saved = self.resumed
+        self.step = self.resumed or 0
 
     def run(self):
         self.paths.weights.mkdir(parents=True, exist_ok=True)
@@ -74,11 +77,22 @@ class Training:
 
     def tell(self):
         epoch, total = self.step // self.epoch_steps, self.epochs * self.epoch_steps
-        progress = TaskProgress(epoch, self.epochs, self.step, total, 10.0, at=time.time())
+        progress = TaskProgress(
+            epoch,
+            self.epochs,
+            self.step,
+            total,
+            10.0,
+            resumed_step=self.resumed,
+            saved_step=self.saved or 0,
+            at=time.time(),
+        )
         protocol.write(self.paths.progress, progress)
 
     def save(self):
         protocol.write_text(self.paths.last, json.dumps({"step": self.step, "pad": "x" * 1000}))
+        self.saved = self.step
+        self.tell()
         with self.paths.results.open("a") as rows:
             rows.write(f"{self.step // self.epoch_steps},{self.step}\n")
 

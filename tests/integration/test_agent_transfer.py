@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -25,10 +26,12 @@ from remote.protocol import (
     AgentJob,
     AgentStatus,
     ArtifactList,
+    Budget,
     DataSpec,
     LeasePaths,
     Manifest,
     Phase,
+    PricePoint,
     Reason,
     StopCommand,
     StorageSpec,
@@ -287,11 +290,78 @@ def test_a_preempted_training_goes_on_from_its_checkpoint_on_the_next_machine(st
 
     second = start("run-4", "lease-4b", tasks=tasks)
     status = second.ended()
-    assert status.reason is Reason.COMPLETED
+    assert (status.reason, status.message) == (Reason.COMPLETED, "")
+    assert status.tasks[0].progress.resumed_step == saved
     assert second.paths.task("a").log.read_text() == f"from step 0\nfrom step {saved}\n"
     rows = second.paths.task("a").results.read_text().splitlines()
     assert rows[0] == "1,5"
     assert rows[-1] == "8,40"
+
+
+def test_under_a_notice_the_checkpoint_of_each_training_is_stored_and_no_other_weights(start, metadata) -> None:
+    tasks = [_task("a", epochs=1000), _task("b", epochs=1000)]
+    machine = start("run-12", "lease-12", tasks=tasks, concurrent=2, metadata_base=metadata.base)
+    machine.wait(lambda status: all(task.progress and task.progress.step >= 7 for task in status.tasks))
+    gone_at = datetime.fromtimestamp(time.time() + 20, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    metadata.notice = {"action": "terminate", "time": gone_at}
+    status = machine.ended()
+    assert (status.reason, status.message) == (Reason.PREEMPTED, "the provider takes the machine back at " + gone_at)
+    for task in status.tasks:
+        assert machine.manifests("run-12", task.name)[-1].step == task.progress.step
+        listed = machine.stored(StoredRun("run-12").artifacts(task.name), ArtifactList)
+        assert {file.name for file in listed.files} == {"results.csv", "train.log"}
+
+
+def test_a_training_that_forgets_its_checkpoint_is_said_loudly_and_does_not_cost_it(start) -> None:
+    first = start("run-13", "lease-13a", tasks=[_task("a", epochs=8)])
+    assert first.ended().checkpoint.step == 40
+    second = start("run-13", "lease-13b", tasks=[_task("a", epochs=3, forgets=1)])
+    status = second.ended()
+    assert status.reason is Reason.COMPLETED
+    assert status.message == "training of a began at step 0 although a checkpoint of step 40 was restored"
+    steps = [manifest.step for manifest in second.manifests("run-13")]
+    assert steps[-1] == 40
+    assert 15 in steps
+
+
+def test_a_newer_budget_ends_training_with_a_checkpoint_and_then_the_machine(start) -> None:
+    machine = start("run-14", "lease-14", tasks=[_task("a", epochs=1000)], save_reserve_seconds=4, linger_seconds=600)
+    machine.trained(steps=7)
+    now = time.time()
+    protocol.write(machine.paths.budget, Budget(1.0, 0.8, [PricePoint(now, 72.0)], 2.0))
+    status = machine.ended()
+    assert status.reason is Reason.BUDGET
+    assert machine.manifests("run-14")[-1].step == status.tasks[0].progress.step
+    machine.powered_off()
+    assert now + 8 - 1 <= time.time() < now + 8 + 3, "20 cents at 2 cents a second, and 2 s to stop"
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    """An endpoint that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_storage_that_hangs_does_not_keep_the_machine(start, silent_server) -> None:
+    deadline = time.time() + 8
+    storage = StorageSpec(f"s3://{BUCKET}/out", loopback_s3.REGION, silent_server, "file")
+    machine = start("run-15", "lease-15", deadline=deadline, storage=storage, save_reserve_seconds=2)
+    assert machine.ended().reason is Reason.DEADLINE
+    machine.powered_off()
+    assert time.time() < deadline + 3
+
+
+def test_a_training_that_does_not_listen_does_not_keep_the_machine(start) -> None:
+    deadline = time.time() + 10
+    tasks = [_task("a", epochs=1000, deaf=1)]
+    machine = start("run-16", "lease-16", deadline=deadline, tasks=tasks, save_reserve_seconds=6)
+    status = machine.ended()
+    assert (status.reason, status.tasks[0].exit_code) == (Reason.DEADLINE, -signal.SIGKILL)
+    assert machine.manifests("run-16"), "its last whole checkpoint counts"
+    machine.powered_off()
+    assert time.time() < deadline + 3
+    assert machine.running(b"remote.yolov9.train") == []
 
 
 def test_the_deadline_saves_in_time_and_powers_off_whoever_watches(start) -> None:

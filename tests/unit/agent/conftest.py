@@ -5,27 +5,28 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from agent_ports import FakeChild, FakeClock, FakePrograms, MachineGone
+from agent_ports import CHECKPOINT, FakeChild, FakeClock, FakePrograms, MachineGone
 
 from remote import protocol
+from remote.agent.forward import ForwardClock
 from remote.agent.processes import Answer
 from remote.agent.supervise import Ports, Supervisor
 from remote.protocol import (
     AgentJob,
     AgentStatus,
-    Checkpoint,
     DataSpec,
     LeasePaths,
+    Reason,
+    StopCommand,
     StorageSpec,
     TaskProgress,
     TaskSpec,
     TransferOutcome,
 )
-
-CHECKPOINT = Checkpoint("a", 1, 10, "s3://b/k.pt", "ab", 5, 1.0)
 
 
 @dataclass
@@ -67,7 +68,9 @@ class Lease:
         self.statuses: list[AgentStatus] = []
 
     def supervisor(self) -> Supervisor:
-        return Supervisor(self.job, self.paths, Ports(self.programs, self.clock, self.notices), pid=77)
+        """As `remote.agent` puts one together."""
+        ports = Ports(self.programs, ForwardClock(self.clock), self.notices)
+        return Supervisor(self.job, self.paths, ports, pid=77)
 
     def run(self) -> AgentStatus:
         """Until the power-off; the last status."""
@@ -89,6 +92,19 @@ class Lease:
             os.utime(self.paths.launcher_beat, (self.clock.time, self.clock.time))
 
         self.clock.at(seconds, touch)
+
+    def ask_to_stop(self, seconds: float, reason: Reason = Reason.CANCELLED) -> None:
+        """The launcher asks for a stop `seconds` from the start."""
+        self.clock.at(seconds, lambda: protocol.write(self.paths.command, StopCommand(reason, self.clock.time)))
+
+    def announce(self, seconds: float, left: float) -> None:
+        """The provider announces at `seconds` that the machine goes `left` seconds later."""
+
+        def say() -> None:
+            gone = datetime.fromtimestamp(self.clock.time + left, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            self.notices.notice = {"action": "terminate", "time": gone}
+
+        self.clock.at(seconds, say)
 
     def staging(self, seconds: float = 3, code: int = 0, **outcome: object):
         said = {"ok": True, "final": True, "files": 3, "data": str(self.paths.data), **outcome}
@@ -136,20 +152,32 @@ class Lease:
         except FileNotFoundError:
             return False
 
-    def training(self, seconds: float | None, code: int = 0, *, task: str = "a", steps_per_second: float = 2.0):
-        """It makes steps and ends after `seconds` (None: never) with `code`."""
+    def training(
+        self,
+        seconds: float | None,
+        code: int = 0,
+        *,
+        task: str = "a",
+        steps_per_second: float = 2.0,
+        save_seconds: float | None = 1.0,
+        resumed_step: int | None = None,
+    ):
+        """It makes steps and ends after `seconds` (None: never) with `code`. It began with `resumed_step`."""
 
         def plan(child: FakeChild) -> None:
             began = self.clock.time
+            child.save_seconds = save_seconds
             if seconds is not None:
                 child.ends_in(seconds, code)
 
-            def step(now: float) -> None:
+            def tell(now: float) -> None:
                 done = int((now - began) * steps_per_second)
                 told = now if steps_per_second else began
-                protocol.write(self.paths.task(task).progress, TaskProgress(0, 9, done, 900, 1.0, at=told))
+                step = done + (resumed_step or 0)
+                progress = TaskProgress(0, 9, step, 900, 1.0, resumed_step=resumed_step, saved_step=0, at=told)
+                protocol.write(self.paths.task(task).progress, progress)
 
-            child.on_poll = step
+            child.on_poll = tell
 
         return plan
 

@@ -6,10 +6,12 @@ import logging
 from dataclasses import replace
 
 import pytest
+from remote_store import MemoryStore
 
 from remote import protocol
 from remote.protocol import AgentStatus, Phase, Reason, StopCommand, StoredRun
 from remote.transfer.posting import AGAIN_SECONDS, Posting
+from remote.transfer.store import StoreError
 
 STATUS_KEY = StoredRun("run").posted_status("lease")
 COMMAND_KEY = StoredRun("run").posted_command("lease")
@@ -18,7 +20,7 @@ STATUS = AgentStatus("run", "lease", Phase.TRAINING, 10.0, 1.0, 77)
 
 @pytest.fixture
 def posting(folder) -> Posting:
-    return Posting(folder.job, folder.paths, folder.store, folder.clock, lambda: True)
+    return Posting(folder.job, folder.paths, lambda: folder.store, folder.clock, lambda: True)
 
 
 def say(folder, **changes: object) -> None:
@@ -85,7 +87,7 @@ def test_a_last_status_that_does_not_get_through_is_tried_again(folder, posting)
 def test_the_program_does_not_outlive_its_agent(folder) -> None:
     say(folder)
     lives = [True] * 3
-    posting = Posting(folder.job, folder.paths, folder.store, folder.clock, lambda: bool(lives and lives.pop()))
+    posting = Posting(folder.job, folder.paths, lambda: folder.store, folder.clock, lambda: bool(lives and lives.pop()))
     assert posting.run() == 0
     assert posted(folder).phase is Phase.TRAINING
 
@@ -124,6 +126,20 @@ def test_a_storage_that_fails_is_logged_once_and_asked_again_soon(folder, postin
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert posts(folder) == 5 + 1
     assert posted(folder).at == pytest.approx(folder.clock.start + 5 * AGAIN_SECONDS, abs=6)
+
+
+def test_credentials_that_come_late_are_found(folder) -> None:
+    opened = iter([StoreError("no credentials"), StoreError("no credentials"), folder.store])
+
+    def open_store() -> MemoryStore:
+        found = next(opened)
+        if isinstance(found, StoreError):
+            raise found
+        return found
+
+    posting = Posting(folder.job, folder.paths, open_store, folder.clock, lambda: True)
+    run_for(folder, posting, int(AGAIN_SECONDS) + 5)
+    assert posts(folder) == 1
 
 
 def test_a_command_is_looked_for_even_where_the_status_cannot_be_read(folder, posting) -> None:

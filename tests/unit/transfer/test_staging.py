@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shutil
 import tarfile
+from collections import namedtuple
 from dataclasses import replace
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from remote.dataset.values import DatasetError
 from remote.protocol import DataSpec, StoredRun
 from remote.transfer.__main__ import STAGE_PAUSES, staged
-from remote.transfer.staging import StagingError, stage
+from remote.transfer.staging import SPARE_BYTES, StagingError, stage
 from remote.transfer.store import StoreMissing, StoreRefused
 
 FILES = {
@@ -138,6 +140,7 @@ def test_every_task_gets_its_newest_checkpoint_and_what_belongs_to_it(with_data)
     assert paths.log.read_text() == "epoch 1\n", "the log goes on across machines"
     assert not with_data.paths.task("b").last.exists()
     assert (outcome.checkpoint.step, outcome.checkpoint.task) == (30, "a")
+    assert outcome.restored == {"a": 30}
 
 
 def test_a_checkpoint_of_this_machine_is_not_overwritten(with_data) -> None:
@@ -161,6 +164,27 @@ def test_a_skipped_checkpoint_is_said_in_the_outcome(with_data) -> None:
     assert outcome.ok
     assert outcome.checkpoint is None
     assert "skipped: it has 4 bytes" in outcome.message
+    assert "no stored checkpoint of a can be used: it begins with the first step" in outcome.message
+
+
+def test_a_restore_that_broke_half_way_is_the_same_the_second_time(with_data) -> None:
+    with_data.save(20, task="b")
+    store_a_checkpoint(with_data, 30)
+    with_data.paths.task("b").root.rename(with_data.paths.tasks / "old-b")
+    with_data.store.fail("get", RUN.checkpoints("b"))
+    outcome = staged(with_data.staging(), with_data.clock)
+    assert outcome.restored == {"a": 30, "b": 20}
+    assert with_data.paths.task("a").results.read_text() == "epoch\n1\n"
+
+
+def test_a_prefix_that_does_not_fit_is_refused_before_the_first_byte(folder, monkeypatch) -> None:
+    """L08, L09: room for the data, and some to spare."""
+    folder.data.objects = {name.removeprefix("set/"): content for name, content in FILES.items()}
+    usage = namedtuple("Usage", "total used free")(2**40, 2**40, SPARE_BYTES)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
+    with pytest.raises(StagingError, match=r"s3://sets/digits/: 0\.0 GiB do not fit: 0\.5 GiB are free"):
+        stage(folder.staging(data=DataSpec("s3://sets/digits/")))
+    assert [call for call, _ in folder.data.calls] == ["list"]
 
 
 def test_a_storage_that_does_not_answer_is_asked_again_after_a_pause(with_data) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 from collections import namedtuple
 
 import pytest
 
 from remote import protocol
-from remote.protocol import StoredRun, TransferOutcome
+from remote.protocol import ArtifactList, Reason, StoredRun, TaskProgress, TransferOutcome
+from remote.transfer.report import RENEW_SECONDS, Report
 from remote.transfer.store import StoreRefused
 from remote.transfer.syncing import ALONGSIDE_SECONDS, FINAL_TRIES
 
@@ -18,6 +21,22 @@ RUN = StoredRun("run")
 
 def outcome(folder) -> TransferOutcome:
     return protocol.read(folder.paths.sync_outcome, TransferOutcome)
+
+
+def listed(folder, task: str = "a") -> set[str] | None:
+    """Names on the list of a task's files, which must all be true."""
+    content = folder.store.objects.get(RUN.artifacts(task))
+    if content is None:
+        return None
+    files = protocol.decode(content.decode(), ArtifactList, "list").files
+    for file in files:
+        stored = folder.store.objects[RUN.artifact(task, file.name)]
+        assert (len(stored), hashlib.sha256(stored).hexdigest()) == (file.size, file.sha256)
+    return {file.name for file in files}
+
+
+def puts(folder) -> list[str]:
+    return [key for call, key in folder.store.calls if call == "put"]
 
 
 def test_a_new_checkpoint_is_stored_in_the_next_round(folder) -> None:
@@ -130,7 +149,7 @@ def test_results_and_logs_go_alongside_at_a_slow_pace(folder) -> None:
     folder.clock.sleep(ALONGSIDE_SECONDS)
     sync.round()
     assert folder.store.objects[RUN.artifact("a", "results.csv")] == b"epoch\n"
-    assert RUN.artifacts("a") not in folder.store.objects, "the list is for the end"
+    assert listed(folder) == {"results.csv"}
 
 
 def test_the_final_request_ends_the_rounds(folder) -> None:
@@ -226,3 +245,210 @@ def test_progress_that_cannot_be_read_does_not_stop_the_upload(folder) -> None:
     folder.paths.task("a").progress.write_text("{")
     assert folder.sync().round()
     assert [manifest.step for manifest in folder.manifests()] == [0]
+
+
+def test_a_checkpoint_goes_by_the_step_that_the_trainer_tells_of_it(folder) -> None:
+    sync = folder.sync()
+    folder.save(10)
+    protocol.write(folder.paths.task("a").progress, TaskProgress(1, 9, 14, 90, 1.0, saved_step=10))
+    sync.round()
+    protocol.write_text(folder.paths.task("a").last, "weights at 20")
+    protocol.write(folder.paths.task("a").progress, TaskProgress(2, 9, 21, 90, 1.0, saved_step=10))
+    sync.round()
+    assert [manifest.step for manifest in folder.manifests()] == [10], "what is told is still of the one before"
+    protocol.write(folder.paths.task("a").progress, TaskProgress(2, 9, 22, 90, 1.0, saved_step=20))
+    sync.round()
+    assert [manifest.step for manifest in folder.manifests()] == [10, 20]
+
+
+def test_a_checkpoint_that_comes_while_another_is_taken_goes_by_no_later_step(folder, monkeypatch) -> None:
+    sync = folder.sync()
+    folder.save(10)
+    link = os.link
+
+    def save_first(source, target) -> None:
+        folder.save(20)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", save_first)
+    sync.round()
+    assert [manifest.step for manifest in folder.manifests()] == [10]
+
+
+def test_a_save_that_was_cut_in_the_middle_is_not_taken(folder) -> None:
+    """L04: the trainer died between writing and renaming."""
+    sync = folder.sync()
+    folder.save(10)
+    sync.round()
+    last = folder.paths.task("a").last
+    last.with_name(".last.pt.tmp").write_text("weigh")
+    folder.clock.sleep(ALONGSIDE_SECONDS)
+    sync.round()
+    folder.paths.final_request.touch()
+    assert sync.finish() == 0
+    assert [manifest.step for manifest in folder.manifests()] == [10]
+    assert all("tmp" not in key for key in folder.store.objects)
+
+
+def taken_away(folder) -> None:
+    protocol.write_text(folder.paths.final_request, Reason.PREEMPTED.value)
+
+
+def test_under_a_notice_checkpoints_of_all_tasks_go_first_and_nothing_else_that_is_big(folder) -> None:
+    for task in "ab":
+        folder.save(90, task=task)
+        folder.paths.task(task).results.write_text("rows")
+        folder.paths.task(task).best.write_text("best")
+        folder.paths.task(task).log.write_text("log")
+    taken_away(folder)
+    assert folder.sync().run() == 0
+    sent = [key for key in puts(folder) if key.endswith(".pt")]
+    assert len(sent) == 2
+    assert all("/checkpoints/" in key for key in sent)
+    assert [key for key in puts(folder)[:4] if "/checkpoints/" not in key] == []
+    assert listed(folder) == listed(folder, "b") == {"results.csv", "train.log"}
+    assert outcome(folder).final
+
+
+def test_under_a_notice_the_list_keeps_the_weights_that_are_stored_already(folder) -> None:
+    sync = folder.sync()
+    folder.save(80)
+    folder.paths.task("a").best.write_text("best of 80")
+    folder.clock.sleep(ALONGSIDE_SECONDS)
+    sync.round()
+    folder.save(90)
+    folder.paths.task("a").best.write_text("best of 90, not stored any more")
+    folder.paths.task("a").results.write_text("rows")
+    taken_away(folder)
+    assert sync.finish() == 0
+    assert listed(folder) == {"best.pt", "results.csv"}
+    assert folder.store.objects[RUN.artifact("a", "best.pt")] == b"best of 80"
+
+
+def test_no_list_names_a_file_that_is_being_replaced(folder) -> None:
+    sync = folder.sync()
+    for content in ("one", "two"):
+        folder.save(10)
+        folder.paths.task("a").results.write_text(content)
+        folder.clock.sleep(ALONGSIDE_SECONDS)
+        folder.store.calls.clear()
+        sync.round()
+        own = [(call, key.rsplit("/", 1)[1]) for call, key in folder.store.calls if "artifacts" in key]
+        assert own == [("delete", "artifacts.json"), ("put", "results.csv"), ("put", "artifacts.json")]
+
+
+def test_a_list_of_an_earlier_machine_does_not_outlive_the_files_that_it_names(folder) -> None:
+    folder.store.objects[RUN.artifacts("a")] = b"of another lease"
+    sync = folder.sync()
+    folder.save(10)
+    folder.paths.task("a").best.write_text("best")
+    folder.paths.task("a").results.write_text("rows")
+    folder.clock.sleep(ALONGSIDE_SECONDS)
+    folder.store.fail("put", "best.pt")
+    assert not sync.round()
+    assert RUN.artifacts("a") not in folder.store.objects
+
+
+def test_a_log_that_grows_while_it_goes_is_stored_and_not_listed(folder) -> None:
+    sync = folder.sync()
+    folder.save(10)
+    log = folder.paths.task("a").log
+    log.write_text("epoch 1\n")
+    put = folder.store.put
+
+    def grow(source, key, progress) -> None:
+        put(source, key, progress)
+        if key.endswith("train.log"):
+            with log.open("a") as more:
+                more.write("epoch 2\n")
+
+    folder.store.put = lambda source, key, progress=lambda _count: None: grow(source, key, progress)
+    folder.clock.sleep(ALONGSIDE_SECONDS)
+    sync.round()
+    assert RUN.artifact("a", "train.log") in folder.store.objects
+    assert listed(folder) == set()
+    folder.store.put = put
+    folder.clock.sleep(ALONGSIDE_SECONDS)
+    sync.round()
+    assert listed(folder) == {"train.log"}
+
+
+def test_files_make_way_for_checkpoints_when_the_end_has_come(folder) -> None:
+    sync = folder.sync()
+    for task in "ab":
+        folder.save(10, task=task)
+        folder.paths.task(task).best.write_text("best")
+    put = folder.store.put
+
+    def end_comes(source, key, progress) -> None:
+        folder.store.put = put
+        taken_away(folder)
+        put(source, key, progress)
+
+    folder.clock.sleep(ALONGSIDE_SECONDS)
+    sync.round()  # stores the checkpoints; their files are due from here on
+    for task in "ab":
+        folder.paths.task(task).best.write_text("better")
+    folder.clock.sleep(ALONGSIDE_SECONDS)
+    folder.store.put = end_comes
+    sync.round()
+    assert folder.store.objects[RUN.artifact("b", "best.pt")] == b"best"
+
+
+def test_a_prune_that_fails_sends_nothing_again(folder) -> None:
+    sync = folder.sync()
+    for step in (10, 20, 30):
+        folder.save(step)
+        folder.store.fail("delete", times=1)
+        assert sync.round()
+    assert puts(folder).count(RUN.checkpoints("a") + folder.manifests()[-1].key) == 1
+    folder.store._faults.clear()
+    folder.save(40)
+    assert sync.round()
+    assert [manifest.step for manifest in folder.manifests()] == [30, 40]
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be written any more; links and times can."""
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    usage = namedtuple("Usage", "total used free")(2**40, 2**40, 0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
+
+
+def test_a_full_disk_keeps_no_checkpoint_from_the_storage(folder, request: pytest.FixtureRequest) -> None:
+    """L09: the disk filled up during a save, and the last good checkpoint is not stored yet."""
+    folder.save(10)
+    folder.paths.task("a").results.write_text("rows")
+    folder.paths.data.mkdir()
+    sync = folder.sync()
+    request.getfixturevalue("full_disk")
+    assert sync.round()
+    assert [manifest.step for manifest in folder.manifests()] == [10]
+    folder.paths.final_request.touch()
+    assert sync.finish() == 0
+    assert listed(folder) == {"last.pt", "results.csv"}
+
+
+def test_at_the_end_the_data_set_makes_room_on_a_full_disk(folder, request: pytest.FixtureRequest) -> None:
+    (folder.paths.data / "images").mkdir(parents=True)
+    folder.paths.final_request.touch()
+    assert folder.sync().run() == 0
+    assert folder.paths.data.exists(), "there is room"
+    request.getfixturevalue("full_disk")
+    assert folder.sync().run() == 0
+    assert not folder.paths.data.exists()
+
+
+def test_an_upload_on_a_full_disk_does_not_look_like_one_that_hangs(folder, request: pytest.FixtureRequest) -> None:
+    report = Report(folder.paths.sync_outcome, folder.clock)
+    report.write(TransferOutcome(ok=True))
+    os.utime(folder.paths.sync_outcome, (1, 1))
+    request.getfixturevalue("full_disk")
+    folder.clock.sleep(RENEW_SECONDS)
+    report.moved(5)
+    assert folder.paths.sync_outcome.stat().st_mtime > 1

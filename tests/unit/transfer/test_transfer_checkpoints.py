@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from remote_store import MemoryStore
 
 from remote import protocol
 from remote.protocol import Manifest, StoredRun, TaskProgress
-from remote.transfer.checkpoints import TaskCheckpoints
+from remote.transfer.checkpoints import KEPT, TaskCheckpoints
 from remote.transfer.store import StoreError
 
 FOLDER = StoredRun("run").checkpoints("a")
@@ -71,10 +75,76 @@ def test_a_prune_that_died_half_way_is_finished_by_the_next(checkpoints, folder,
     assert len(folder.objects()) == 4
 
 
-def test_what_just_came_is_kept_even_if_its_step_is_lower(checkpoints, folder) -> None:
-    for step in (50, 60, 40):
+def steps(folder) -> list[int]:
+    return [manifest.step for manifest in folder.manifests()]
+
+
+def test_a_training_that_began_anew_keeps_its_better_past_and_its_own_until_it_has_passed_it(
+    checkpoints, folder, tmp_path: Path
+) -> None:
+    kept = []
+    for step in (450, 500, 10, 20, 30, 490, 510, 520):
         commit(checkpoints, folder, step)
-    assert [manifest.step for manifest in folder.manifests()] == [40, 60]
+        kept.append(steps(folder))
+    assert kept[:5] == [[450], [450, 500], [10, 450, 500], [10, 20, 450, 500], [20, 30, 450, 500]]
+    assert kept[5:] == [[450, 490, 500], [500, 510], [510, 520]]
+    assert checkpoints.restore(tmp_path / "last.pt")[0].step == 520
+
+
+def test_the_better_past_is_what_a_new_machine_gets(checkpoints, folder, tmp_path: Path) -> None:
+    for step in (500, 10, 20):
+        commit(checkpoints, folder, step)
+    assert checkpoints.restore(tmp_path / "last.pt")[0].step == 500
+
+
+def test_a_furthest_one_that_is_torn_does_not_take_the_place_of_a_good_one(checkpoints, folder, tmp_path) -> None:
+    for step in (440, 450):
+        commit(checkpoints, folder, step)
+    torn = FOLDER + commit(checkpoints, folder, 500).key.rsplit("/", 1)[1]
+    folder.store.objects[torn] = b"torn"
+    assert checkpoints.restore(tmp_path / "last.pt")[0].step == 450
+    for step in (460, 470, 480):
+        commit(checkpoints, folder, step)
+        whole = [found for found in steps(folder) if found != 500]
+        assert len(whole) >= 2, "a second fault loses no more than an interval"
+
+
+def test_of_two_at_the_same_step_the_later_one_wins(checkpoints, folder, tmp_path: Path) -> None:
+    commit(checkpoints, folder, 20, "first")
+    source = folder.paths.transfer / "source"
+    source.write_text("second")
+    checkpoints.commit(source, TaskProgress(2, 9, 20, 90, 1.0), at=21.0)
+    checkpoints.restore(tmp_path / "last.pt")
+    assert (tmp_path / "last.pt").read_text() == "second"
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12))
+def test_no_order_of_steps_loses_the_newest_or_the_furthest_or_keeps_everything(order: list[int]) -> None:
+    store = MemoryStore()
+    with TemporaryDirectory() as scratch:
+        checkpoints = TaskCheckpoints(store, StoredRun("run"), "a", Path(scratch))
+        for number, step in enumerate(order):
+            source = Path(scratch) / "source"
+            source.write_text(f"{number}")
+            new = checkpoints.commit(source, TaskProgress(0, 9, step, 90, 1.0), at=float(number))
+            checkpoints.prune(new.key.rsplit("/", 1)[1])
+            kept = checkpoints.newest_first().manifests
+            assert max(order[: number + 1]) == kept[0].step
+            assert new.sha256 in [manifest.sha256 for manifest in kept]
+            assert min(2, number + 1) <= len(kept) <= 2 * KEPT
+            assert all(FOLDER + manifest.key in store.objects for manifest in kept)
+
+
+def test_the_step_is_the_one_that_the_trainer_tells_of_its_checkpoint(checkpoints, folder) -> None:
+    source = folder.paths.transfer / "source"
+    source.write_text("weights")
+    told = TaskProgress(2, 9, 25, 90, 1.0, saved_step=20)
+    assert checkpoints.commit(source, told, at=1.0).step == 20
+
+
+def test_a_manifest_that_is_no_text_is_skipped_with_a_warning(checkpoints, folder, tmp_path: Path) -> None:
+    folder.store.objects[f"{FOLDER}0000000099-abcdef01.json"] = b"\xff\xfe"
+    assert "skipped" in checkpoints.restore(tmp_path / "last.pt")[1][0]
 
 
 def test_a_file_of_somebody_else_is_not_removed(checkpoints, folder) -> None:
