@@ -38,7 +38,7 @@ class CloudFacts:
     save_reserve_seconds: float
     """Kept free before the deadline for the last checkpoint and upload."""
     power_off_seconds: float
-    """From the power-off at the deadline to the end of billing, at worst."""
+    """From the deadline to the end of billing, at worst: by the stop that the cloud holds, if that alone is left."""
     deadline_grain_seconds: int
     """What the cloud's timers can tell apart: a deadline is rounded down to it."""
     poll_seconds: float
@@ -67,7 +67,7 @@ AWS = CloudFacts(
     drain_seconds=120,
     stop_limit_seconds=600,
     save_reserve_seconds=120,
-    power_off_seconds=60,
+    power_off_seconds=120,
     deadline_grain_seconds=60,
     poll_seconds=5,
     linger_seconds=180,

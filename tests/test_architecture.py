@@ -358,6 +358,18 @@ def test_every_command_is_named_in_the_readme(name):
 
 
 @needs_readme
+def test_what_happens_when_something_breaks_is_shown_by_tests_that_exist():
+    table = README.read_text(encoding="utf-8").split("## What happens when ...")[1].split("\n## ")[0]
+    rows = [row for row in table.splitlines() if row.startswith("| ") and not row.startswith(("| when", "| ---"))]
+    written = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    for row in rows:
+        named = re.findall(r"`(test_\w+)`", row)
+        assert named, row
+        assert all(re.search(rf"^def {name}\(", written, re.MULTILINE) for name in named), row
+    assert len(rows) > 10
+
+
+@needs_readme
 def test_every_exit_code_is_documented():
     from launcher.errors import ExitCode
 
@@ -390,6 +402,7 @@ def test_the_table_of_states_is_documented():
     rows = {row.split("|")[1].strip(): row for row in reference.splitlines() if row.startswith("| ")}
     for (state, kind), target in TRANSITIONS.items():
         own = rows[state.value]
-        said = own if f"`{kind.__name__}`" in own else rows["each of these"]
+        common = ("each of these", "each but settled")
+        said = next((row for row in (own, *map(rows.get, common)) if f"`{kind.__name__}`" in row), own)
         assert f"`{kind.__name__}`" in said, (state, kind)
         assert target.value in said or "stay" in said, (state, kind)

@@ -24,7 +24,6 @@ class BudgetWatch:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._asked = services.clock.monotonic()
         self._told = False
 
     def check(self, run: Run) -> Event | None:
@@ -42,9 +41,10 @@ class BudgetWatch:
     def _price_changed(self, run: Run) -> Event | None:
         lease = run.lease
         now = self._services.clock.monotonic()
-        if lease is None or now - self._asked < _ASK_SECONDS:
+        asked = self._services.price_asked_at
+        if lease is None or (asked is not None and now - asked < _ASK_SECONDS):
             return None
-        self._asked = now
+        self._services.price_asked_at = now
         try:
             usd = self._services.prices.usd_per_hour(lease.selection.offer)
         except (RefusedError, UnreachableError) as error:
