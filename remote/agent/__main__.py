@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from remote import protocol
-from remote.agent.forward import ForwardClock
+from remote.agent.forward import ForwardClock, not_before
 from remote.agent.preemption import Metadata, NoNotices, Notices
 from remote.agent.processes import MachinePrograms
 from remote.agent.supervise import Ports, Supervisor
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     if lock is None or (before is not None and before.phase is Phase.ENDED):
         log.info("another agent has this lease, or it has ended")
         return 0
-    return _supervise(job, paths, ForwardClock(SystemClock(), 0.0 if before is None else before.at))
+    return _supervise(job, paths, ForwardClock(SystemClock(), not_before(job, before)))
 
 
 def _supervise(job: AgentJob, paths: LeasePaths, clock: Clock) -> int:

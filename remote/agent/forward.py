@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from remote.clock import Clock
+from remote.protocol import AgentJob, AgentStatus
+
+
+def not_before(job: AgentJob, last: AgentStatus | None) -> float:
+    """A time that is over, whatever the clock says: the machine's launch, and the last beat of an agent before."""
+    launched = job.budget.points[0].since if job.budget is not None and job.budget.points else 0.0
+    return max(launched, 0.0 if last is None else last.at)
 
 
 class ForwardClock:
@@ -13,7 +20,7 @@ class ForwardClock:
     """
 
     def __init__(self, clock: Clock, not_before: float = 0.0) -> None:
-        """`not_before`: the last time that an agent of this lease has told."""
+        """`not_before`: see the function."""
         self._clock = clock
         self._offset = max(clock.now(), not_before) - clock.monotonic()
 

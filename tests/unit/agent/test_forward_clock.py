@@ -7,7 +7,8 @@ from agent_ports import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote.agent.forward import ForwardClock
+from remote.agent.forward import ForwardClock, not_before
+from remote.protocol import AgentStatus, Budget, Phase, PricePoint
 
 
 @pytest.mark.parametrize(("skew", "told"), [(0, 100), (-5 * 3600, 100), (600, 700)])
@@ -26,6 +27,15 @@ def test_an_agent_that_is_started_again_goes_on_from_the_last_beat() -> None:
     assert forward.now() == clock.start
     clock.sleep(10)
     assert forward.now() == clock.start + 10
+
+
+@pytest.mark.parametrize(
+    ("launched", "beat", "over"), [(None, None, 0), (50, None, 50), (50, 90.5, 90.5), (None, 9, 9)]
+)
+def test_launch_and_last_beat_are_over_whatever_the_clock_says(lease, launched, beat, over) -> None:
+    budget = None if launched is None else Budget(1, 0, [PricePoint(launched, 1), PricePoint(launched + 500, 2)], 0)
+    last = None if beat is None else AgentStatus("run", "lease", Phase.TRAINING, beat, 1.0, 77)
+    assert not_before(lease(budget=budget).job, last) == over
 
 
 def test_waiting_is_that_of_the_machine() -> None:

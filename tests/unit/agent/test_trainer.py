@@ -60,6 +60,20 @@ def test_a_training_that_stands_still_is_dumped_killed_and_restarted_once(traine
     assert made.status().message == "no step came, 2 times"
 
 
+def test_ranks_that_hang_in_the_first_step_after_a_resume_are_restarted_once_and_then_given_up(trainer) -> None:
+    """P13, D01: after the floor, not after the half hour of a collective's own time-out."""
+
+    def hanging(one):
+        return one.training(None, steps_per_second=0, resumed_step=500)
+
+    one, made = trainer(hanging, hanging, world_size=2)
+    look_for(one, made, SETTINGS.stall_floor_seconds + DUMP_SECONDS + 3)
+    assert one.programs.started[0].signals == ["USR1", "KILL"]
+    assert (made.state, made.status().attempts) == (TaskState.RUNNING, 2)
+    look_for(one, made, SETTINGS.stall_floor_seconds + DUMP_SECONDS + 3)
+    assert (made.state, made.stalled, made.status().attempts) == (TaskState.FAILED, True, 2)
+
+
 def test_a_training_that_recovers_after_a_stall_is_done(trainer) -> None:
     one, made = trainer(standing_still, lambda one: one.training(30))
     look_for(one, made, 110)
