@@ -9,7 +9,7 @@ from __future__ import annotations
 from launcher import wiring
 from launcher.claim import agree
 from launcher.context import Context
-from launcher.errors import BadInput
+from launcher.errors import BadInput, ProviderError
 from launcher.events import RunOpened
 from launcher.history import folded, load_run
 from launcher.home import RunFolder
@@ -57,7 +57,7 @@ def refresh(run_id: str, context: Context) -> None:
     try:
         with wiring.storage_at(run.opened.storage_url, context.home, run) as store:
             adopt(run_id, store, context)
-    except (BadInput, StorageError):
+    except (BadInput, ProviderError, StorageError):
         return
 
 

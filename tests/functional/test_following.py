@@ -1,0 +1,87 @@
+"""`attach` and `wait`: a run that another process drives is watched to its end and told once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from launcher_clock import FakeClock
+from run_cases import RUN_ID, SAMPLES, STRAIGHT, later, opened
+
+from launcher import following
+from launcher.context import Context
+from launcher.errors import BadInput
+from launcher.events import CheckpointSynced, Outcome, Settled
+from launcher.home import Home
+from launcher.report import Beat, Happened
+from launcher.run import State
+from remote.protocol import AgentStatus, Phase
+
+NOWHERE = replace(opened(), cloud="nowhere", storage_url="nowhere://bucket", results_dir="/")
+BEGINNING, REST = (NOWHERE, *STRAIGHT[1:5]), STRAIGHT[5:]
+
+
+class Watching:
+    """A home with a run in training, and a clock on which its launcher goes on."""
+
+    def __init__(self, folder):
+        self.clock = FakeClock()
+        self.updates = []
+        self.context = Context(Home(folder), self.clock, self.updates.append, folder)
+        self.folder = self.context.home.run(RUN_ID)
+        for event in BEGINNING:
+            self.folder.journal.append(event)
+
+    def goes_on(self, events, every=10):
+        for number, event in enumerate(events, 1):
+            self.clock.at(number * every, lambda event=event: self.folder.journal.append(event))
+
+    def told(self):
+        return [update.event for update in self.updates if isinstance(update, Happened)]
+
+
+@pytest.fixture
+def watching(tmp_path):
+    return Watching(tmp_path)
+
+
+@pytest.mark.parametrize("watch", [following.attach, following.wait], ids=["attach", "wait"])
+def test_a_run_that_another_process_drives_is_told_once_and_to_its_end(watching, watch):
+    watching.goes_on([SAMPLES[CheckpointSynced], *REST])
+    with watching.folder.journal.writing():
+        run = watch(RUN_ID, watching.context)
+    assert (run.state, run.outcome) == (State.SETTLED, Outcome.DONE)
+    assert watching.told() == [SAMPLES[CheckpointSynced], *REST], "what was there before is not told again"
+
+
+def test_a_settled_run_is_answered_at_once(watching):
+    for event in REST:
+        watching.folder.journal.append(event)
+    assert following.wait(RUN_ID, watching.context).outcome is Outcome.DONE
+    assert watching.clock.elapsed == 0
+
+
+def test_the_agents_status_is_shown_while_it_is_new_and_of_the_open_lease(watching):
+    status = AgentStatus(RUN_ID, f"{RUN_ID}-1", Phase.TRAINING, later(1).timestamp(), 1.0, 7)
+    watching.folder.keep_status(status)
+    watching.goes_on(REST)
+    watching.clock.at(3, lambda: watching.folder.keep_status(replace(status, at=later(3).timestamp())))
+    watching.clock.at(5, lambda: watching.folder.keep_status(replace(status, lease_id="another", at=9.0)))
+    with watching.folder.journal.writing():
+        following.attach(RUN_ID, watching.context)
+    beats = [update.status.at for update in watching.updates if isinstance(update, Beat)]
+    assert beats == [later(1).timestamp(), later(3).timestamp()]
+
+
+def test_who_waits_for_a_run_that_nobody_drives_drives_it(watching):
+    with pytest.raises(BadInput, match="nowhere"):
+        following.wait(RUN_ID, watching.context)
+
+
+def test_who_only_watches_a_run_that_nobody_drives_says_so_and_does_nothing(watching):
+    watching.goes_on(REST, every=40)
+    run = following.attach(RUN_ID, watching.context)
+    assert run.outcome is Outcome.DONE
+    assert any("no launcher of this machine drives" in getattr(update, "text", "") for update in watching.updates)
+    assert isinstance(watching.folder.journal.events()[-1], Settled)
+    assert len(watching.folder.journal.events()) == len(BEGINNING) + len(REST), "nothing was added from here"
