@@ -18,7 +18,6 @@ the number of parameters, on the large side. A rate that the tables lack makes n
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -36,6 +35,7 @@ from pricing.cost import (
     rate_line,
 )
 from pricing.models import MODELS
+from pricing.risk import save_seconds
 from pricing.workload import Workload
 
 KEPT_DAYS = 30
@@ -48,10 +48,6 @@ BEST_BYTES = Decimal("2.2")
 """The best weights alone, per parameter; measured 2.0 to 2.2."""
 SMALL_BYTES = 4 * 2**20
 """Log, table and plots of one training (assumed)."""
-STALL_SECONDS = 0.1
-"""What a save costs the training; the trainer starts from the same figure, and measures."""
-SAVE_SECONDS = (30.0, 900.0)
-"""The trainer's shortest and longest time between two checkpoints."""
 PART_BYTES = 16 * 2**20
 """Of one request of a large upload or download."""
 REQUESTS_PER_UPLOAD = 8
@@ -130,14 +126,6 @@ def planned_sizes(workload: Workload, *, keeps_data: bool) -> Sizes:
     checkpoints = CHECKPOINT_BYTES * parameters
     results = checkpoints + int(BEST_BYTES * parameters) + SMALL_BYTES * workload.tasks
     return Sizes(workload.data_bytes if keeps_data else 0, checkpoints, results)
-
-
-def save_seconds(preemptions_per_hour: float) -> float:
-    """Between two checkpoints of a training: Young's optimum within the trainer's bounds (see `risk`)."""
-    shortest, longest = SAVE_SECONDS
-    if preemptions_per_hour <= 0:
-        return longest
-    return min(max(math.sqrt(2 * STALL_SECONDS * HOUR_SECONDS / preemptions_per_hour), shortest), longest)
 
 
 def planned_traffic(workload: Workload, jobs: int, preemptions_per_hour: float, *, resumes: bool) -> Traffic:

@@ -60,6 +60,20 @@ PRIOR_HAZARD = bucket_hazard(0.0, 0.50, "no published rate: anything the advisor
 """Where nobody publishes a rate: all buckets together."""
 
 
+STALL_SECONDS = 0.1
+"""What a save costs the training; the trainer starts from the same figure, and measures."""
+SAVE_SECONDS = (30.0, 900.0)
+"""The trainer's shortest and longest time between two checkpoints."""
+
+
+def save_seconds(preemptions_per_hour: float) -> float:
+    """Between two checkpoints of a training: Young's optimum within the trainer's bounds."""
+    shortest, longest = SAVE_SECONDS
+    if preemptions_per_hour <= 0:
+        return longest
+    return min(max(math.sqrt(2 * STALL_SECONDS * 3600 / preemptions_per_hour), shortest), longest)
+
+
 def expected_seconds(work_seconds: float, per_hour: float, *, interval_seconds: float, restart_seconds: float) -> float:
     """Expected running time to finish `work_seconds` with checkpoints; inf where it would never end.
 

@@ -18,7 +18,7 @@ from pricing.layout import Layout, layout_for
 from pricing.memory import choose_batch
 from pricing.offers import CapacityType, Constraint, Misfit, Policy, type_misfit
 from pricing.phases import Overheads, PhaseTimes, phase_times
-from pricing.risk import Hazard, expected_seconds, normal_quantile
+from pricing.risk import Hazard, expected_seconds, normal_quantile, save_seconds
 from pricing.throughput import Throughput, ThroughputEstimate
 from pricing.workload import Workload
 
@@ -103,8 +103,10 @@ def timing_of(kind: Kind, workload: Workload, policy: Policy, assumptions: Assum
     except KeyError:
         return Misfit(Constraint.GPU, f"nothing is known about the GPU {instance.gpu}")
     phases = phase_times(workload, layout, estimate.images_per_second, estimate, overheads)
+    pace = save_seconds(kind.hazard.per_hour)
+    timed = Timed(workload, layout, batch, estimate, phases, overheads, pace)
     try:
-        return _timing(kind, Timed(workload, layout, batch, estimate, phases, overheads), policy, assumptions.rates)
+        return _timing(kind, timed, policy, assumptions.rates)
     except UnknownRate as error:
         return Misfit(Constraint.RATES, str(error))
 
@@ -119,11 +121,13 @@ class Timed:
     estimate: ThroughputEstimate
     phases: PhaseTimes
     overheads: Overheads
+    checkpoint_seconds: float
+    """Between two checkpoints, as the trainer chooses it for the hazard that is expected."""
 
     def paid_seconds(self, phases: PhaseTimes, per_hour: float, stretch: float) -> float:
         """Expected paid time: preemptions take work back, everything around the work takes `stretch` times as long."""
-        interval = phases.work * min(1.0, self.workload.checkpoint_epochs / self.workload.epochs)
         restart = phases.restart * stretch
+        interval = self.checkpoint_seconds
         work = expected_seconds(phases.work, per_hour, interval_seconds=interval, restart_seconds=restart)
         return work + phases.around * stretch
 

@@ -22,13 +22,11 @@ class Workload:
     """What is staged onto the machine."""
     tasks: int = 1
     """Trainings of this size in the run."""
-    checkpoint_epochs: int = 1
-    """A checkpoint reaches the storage after so many epochs."""
 
     def __post_init__(self) -> None:
         if self.variant not in MODELS:
             raise ValueError(f"unknown model {self.variant!r}; known: {', '.join(MODELS)}")
-        _at_least(self, 1, "image_size", "epochs", "train_images", "tasks", "checkpoint_epochs")
+        _at_least(self, 1, "image_size", "epochs", "train_images", "tasks")
         _at_least(self, 0, "val_images", "data_bytes")
         if self.batch is not None and self.batch < 1:
             raise ValueError(f"batch must be at least 1, is {self.batch}")

@@ -9,8 +9,6 @@ from pricing.cost import CROSS_REGION, EGRESS, OBJECT_GET, OBJECT_PUT, OBJECT_ST
 from pricing.extras import (
     CHECKPOINTS_KEPT,
     PART_BYTES,
-    SAVE_SECONDS,
-    STALL_SECONDS,
     Moved,
     Objects,
     Sizes,
@@ -19,12 +17,11 @@ from pricing.extras import (
     objects_of,
     planned_sizes,
     planned_traffic,
-    save_seconds,
     transfer_lines,
     uncounted,
 )
 from pricing.models import MODELS
-from pricing.risk import BUCKETS, bucket_hazard
+from pricing.risk import BUCKETS, SAVE_SECONDS, STALL_SECONDS, bucket_hazard, save_seconds
 from remote.transfer.checkpoints import KEPT
 from remote.yolov9 import interval
 from tests.fakes.pricing_cases import FULL_RATES, RATES, WORKLOAD

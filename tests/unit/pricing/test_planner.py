@@ -74,13 +74,13 @@ def test_a_hazard_makes_spot_dearer_than_its_price():
 
 
 def test_on_demand_wins_where_preemptions_eat_the_discount():
-    workload = replace(WORKLOAD, epochs=10, train_images=1_000_000)
-    ranked = plan([offer("0.2"), spot("0.15", 0.35)], workload=workload).ranked
+    workload = replace(WORKLOAD, epochs=10, train_images=1_000_000, data_bytes=200 * 10**9)
+    ranked = plan([offer("0.2"), spot("0.18", 0.35)], workload=workload).ranked
     assert [option.offer.capacity_type for option in ranked] == ["on-demand", "spot"]
 
 
 def test_spot_that_may_never_reach_a_checkpoint_is_rejected():
-    workload = replace(WORKLOAD, epochs=2, train_images=5_000_000)
+    workload = replace(WORKLOAD, epochs=2, train_images=5_000_000, data_bytes=10**12)
     made = plan([offer("0.5"), spot("0.1", 0.5)], workload=workload)
     assert [rejection.constraint for rejection in made.rejections] == [Constraint.RISK]
     assert "might never get from one checkpoint to the next" in made.rejections[0].reason
