@@ -41,6 +41,7 @@ from launcher.run import Run, State, advance
 from launcher.services import Services
 from launcher.ssh import make_key_pair
 from launcher.templating import user_data
+from pricing.cost import Rates, total
 from pricing.offers import CapacityType, Offer
 from pricing.throughput import ProbedThroughput
 from remote.protocol import StorageSpec
@@ -117,6 +118,8 @@ class World:
     script: AgentScript = field(default_factory=AgentScript)
     images_per_second: float = 20.0
     """What the plan believes."""
+    rates: Rates = RATES
+    bucket_region: str | None = None
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
@@ -159,6 +162,7 @@ class World:
             data_url=None if job.is_local else job.data,
             results_dir=str(self.folder / "runs" / job.name),
             selection=selection(plan.chosen, job),
+            storage_region=self.bucket_region,
         )
         self.home.run(run_id).journal.append(record)
         return run_id
@@ -248,7 +252,7 @@ class World:
     def catalog(self) -> Catalog:
         """What is on sale."""
         speed = ProbedThroughput(self.images_per_second, 2 * self.images_per_second, 1.5)
-        return Catalog(self.offers, RATES, speed, OVERHEADS, ("aws",))
+        return Catalog(self.offers, self.rates, speed, OVERHEADS, ("aws",), self.bucket_region)
 
     def services(self, run: Run, interrupts: Interrupts, report: Callable[[Update], None] | None = None) -> Services:
         """The ports of one launcher process."""
@@ -276,7 +280,7 @@ class World:
             credentials=self.credentials,
             connect=self.connector,
             bundle=bundle,
-            rates=RATES,
+            rates=self.rates,
             replan=lambda stopped: next_plan(stopped, job, self.catalog(), self.clock.now()),
             folder=self.home.run(run.run_id),
             clock=self.clock,
@@ -394,7 +398,7 @@ class World:
             assert abs((entry.started_at - machine.launched_at).total_seconds()) <= 1
             late = (entry.ended_at - machine.ended_at).total_seconds()
             assert -1 <= late <= late_seconds, f"{machine.ref.instance_id} is billed {late:.0f} s too long"
-        assert run.spent_usd == sum((entry.usd for entry in run.entries), Decimal(0))
+        assert run.spent_usd == sum((entry.usd for entry in run.entries), Decimal(0)) + total(run.storage)
 
     def check_commands(self) -> None:
         """The fake machine understood everything that was asked of it."""
