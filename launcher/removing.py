@@ -66,15 +66,23 @@ class Removal:
         return tuple(self.done)
 
     def _remove(self, orphans: Sequence[Found]) -> None:
-        """Look at each run again and ask for the end of its orphans at once; then wait until all are gone."""
+        """Look at each run again and ask for the end of its orphans at once; then wait until all are gone.
+
+        What a machine that cannot be ended holds is not waited for.
+        """
         waiting: dict[Found, str] = {}
+        held = {one.found.run_id for one in self.done if one.found.kind is Kind.INSTANCE and one.is_left}
         for run_id in dict.fromkeys(one.run_id for one in orphans):
             mine = [one for one in orphans if one.run_id == run_id]
             if self.interrupts.count:
                 self._leave(mine)
                 continue
+            asked: dict[Found, str] = {}
             for one in self._still_orphaned(str(run_id), mine):
-                self._try(one, waiting)
+                self._try(one, asked)
+            if run_id in held:
+                self._give_up(asked, "its machine is still there")
+            waiting |= asked
         self._until_gone(waiting)
 
     def _leave(self, orphans: Iterable[Found]) -> None:

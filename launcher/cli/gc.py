@@ -41,6 +41,8 @@ def gc_command(
     from launcher.interrupts import Interrupts
     from launcher.sweep_wiring import connect_sweeper
 
+    if profile is not None and cloud != "aws":
+        raise click.UsageError(f"--profile is for --cloud aws, not for {cloud}")
     context = make_context()
     scope = sweeping.Scope(regions, tuple(_checked(output) for output in outputs))
     sweeper = connect_sweeper(cloud, profile, context)

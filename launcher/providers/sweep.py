@@ -99,7 +99,7 @@ class ResourceSweep(Protocol):
         """The regions that are enabled. Raises RefusedError, UnreachableError."""
 
     def find(self, region: str, run_id: str | None = None) -> Listing:
-        """Everything of this region with one of our tags (of this run alone, if named). Raises nothing: see `gaps`."""
+        """Everything of this region that is tagged with a run (with this one, if named). Raises nothing: see `gaps`."""
 
     def uploads(self, output: str, run_id: str | None = None) -> Listing:
         """Unfinished uploads below a storage prefix (of this run alone, if named). Raises nothing: see `gaps`."""

@@ -289,6 +289,15 @@ def test_a_machine_stays_in_the_list_until_the_provider_says_that_it_is_gone(wor
     assert text.splitlines()[-1].endswith(f"aws ec2 terminate-instances --region us-east-1 --instance-ids {MACHINE.id}")
 
 
+def test_what_a_machine_holds_is_not_waited_for_where_the_machine_cannot_be_ended(world):
+    world.cloud.add(MACHINE, DISK, KEY)
+    world.cloud.refused = {MACHINE.id}
+    done = world.clean()
+    assert results(done) == {MACHINE.id: Result.FAILED, DISK.id: Result.UNCONFIRMED, KEY.id: Result.REMOVED}
+    assert done[-1].reason == f"{DISK.id} is held by {MACHINE.id}; its machine is still there"
+    assert world.clock.elapsed == 0
+
+
 def test_one_failure_leaves_the_rest_to_be_done(world):
     world.cloud.add(*ALL)
     world.cloud.refused = {DISK.id, REQUEST.id}

@@ -12,7 +12,7 @@ from launcher.providers.aws import leftovers
 from launcher.providers.aws.account import AwsAccount, Clients
 from launcher.providers.aws.calls import ask, ask_unless
 from launcher.providers.aws.errors import ABSENT, IN_USE, NO_SCHEDULE, code_of
-from launcher.providers.aws.tags import DEADLINE_TAG, LEASE_TAG, RUN_TAG, Filter, of_run
+from launcher.providers.aws.tags import RUN_TAG, Filter, of_run
 from launcher.providers.aws.timer import GROUP, schedule_name
 from launcher.providers.interface import CapacityError, RefusedError, UnreachableError
 from launcher.providers.sweep import Found, Gap, InUseError, Kind, Listing
@@ -20,7 +20,7 @@ from pricing.standing import StandingPrices
 
 HOME_REGION = "us-east-1"
 """Where the list of regions, and buckets of any region, are asked for when the profile names no region."""
-_OURS: Filter = {"Name": "tag-key", "Values": [RUN_TAG, LEASE_TAG, DEADLINE_TAG]}
+_OURS: Filter = {"Name": "tag-key", "Values": [RUN_TAG]}
 _ALIVE: Filter = {
     "Name": "instance-state-name",
     "Values": ["pending", "running", "shutting-down", "stopping", "stopped"],
