@@ -47,6 +47,23 @@ def test_the_first_reason_stands_and_messages_add_up(board) -> None:
     assert (made.status.reason, made.status.message) == (Reason.PREEMPTED, "one; two")
 
 
+def test_what_is_said_twice_is_there_once(board) -> None:
+    _, made = board
+    for _ in range(2):
+        made.note("one")
+    made.warn("one")
+    assert made.status.message == "one"
+
+
+def test_a_warning_is_there_while_it_lasts_behind_what_stays(board) -> None:
+    _, made = board
+    made.warn("passing")
+    made.note("staying")
+    assert made.status.message == "staying; passing"
+    made.warn("")
+    assert made.status.message == "staying"
+
+
 def test_each_beat_is_newer(board) -> None:
     one, made = board
     made.publish()

@@ -63,6 +63,12 @@ def test_the_time_of_a_notice_is_utc() -> None:
     assert preemption.gone_at(NOTICE, now=0) == 1796092200
 
 
+def test_a_notice_whose_time_is_over_is_very_soon_too() -> None:
+    """The machine is still there: it is the clock that is ahead."""
+    assert preemption.gone_at(NOTICE, now=1796092200 + 3600) == 1796092200 + 3600 + preemption.UNREADABLE_NOTICE_SECONDS
+    assert preemption.gone_at(NOTICE, now=1796092200 - 5) == 1796092200
+
+
 @pytest.mark.parametrize("notice", [{}, {"action": "stop"}, {"time": "soon"}])
 def test_a_notice_without_a_readable_time_is_very_soon(notice: dict[str, str]) -> None:
     assert preemption.gone_at(notice, now=100) == 100 + preemption.UNREADABLE_NOTICE_SECONDS

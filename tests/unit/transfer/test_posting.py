@@ -142,6 +142,22 @@ def test_credentials_that_come_late_are_found(folder) -> None:
     assert posts(folder) == 1
 
 
+@pytest.mark.parametrize("call", ["put", "read"])
+def test_after_a_failure_the_storage_is_opened_again(folder, call: str) -> None:
+    opened: list[int] = []
+
+    def open_store() -> MemoryStore:
+        opened.append(1)
+        return folder.store
+
+    posting = Posting(folder.job, folder.paths, open_store, folder.clock, lambda: True)
+    run_for(folder, posting, 70)
+    assert len(opened) == 1
+    folder.store.fail(call)
+    run_for(folder, posting, 140)
+    assert len(opened) == 2
+
+
 def test_a_command_is_looked_for_even_where_the_status_cannot_be_read(folder, posting) -> None:
     folder.paths.status.write_text("{")
     folder.store.objects[COMMAND_KEY] = protocol.encode(StopCommand(Reason.CANCELLED, 5.0)).encode()
