@@ -116,19 +116,21 @@ def _ended(sweep: Sweep, done: Sequence[Done], sweeper: Sweeper, code: ExitCode,
         print_json("gc", {**sweep_document(sweep, done), "exit_code": int(code)})
     elif done:
         click.echo(show_done(done, sweeper.facts))
-    loud = code is ExitCode.NOT_CONFIRMED_GONE
-    said = _last_words(code, sum(one.is_left for one in done))
-    if said:
-        click.secho(f"error: {said}", err=True, fg="red", bold=loud)
-        click.echo("  try: gpucost gc again in a few minutes; what is still there then, end by hand", err=True)
+    if code is not ExitCode.DONE:
+        said, hint = _last_words(code, sum(one.is_left for one in done))
+        click.secho(f"error: {said}", err=True, fg="red", bold=code is ExitCode.NOT_CONFIRMED_GONE)
+        click.echo(f"  try: {hint}", err=True)
     return code
 
 
-def _last_words(code: ExitCode, left: int) -> str:
+def _last_words(code: ExitCode, left: int) -> tuple[str, str]:
+    """What is to be said, and the next action."""
+    things = "1 thing" if left == 1 else f"{left} things"
+    again = "`gpucost gc` in a few minutes; what is still there then, end by hand"
     if code is ExitCode.NOT_CONFIRMED_GONE:
-        return f"{left} THINGS ARE NOT CONFIRMED GONE AND MAY STILL BE BILLED; see above"
+        return f"NOT CONFIRMED GONE, AND MAY STILL BE BILLED: {things}, see above", again
     if code is ExitCode.INTERRUPTED:
-        return f"interrupted: {left} orphans were not removed, or not confirmed gone"
-    if code is ExitCode.REFUSED:
-        return f"{left} orphans were not removed" if left else "not everything could be looked at"
-    return ""
+        return f"interrupted: not removed, or not confirmed gone: {things}", "the same command again: it goes on"
+    if left:
+        return f"not removed: {things}, see above; nothing of it is billed", again
+    return "not everything could be looked at, see above", "grant the permissions of templates/aws-launcher-policy.json"
