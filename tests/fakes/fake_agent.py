@@ -7,6 +7,7 @@ from the newest manifest. What it does not do is work.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -14,11 +15,13 @@ from launcher_clock import FakeClock
 from memory_object_store import FakeStore
 
 from remote import protocol
+from remote.agent.budget import ends_at
 from remote.protocol import (
     AgentJob,
     AgentStatus,
     ArtifactFile,
     ArtifactList,
+    Budget,
     Checkpoint,
     Manifest,
     Phase,
@@ -31,6 +34,10 @@ from remote.protocol import (
 )
 
 STEPS_PER_EPOCH = 10
+AGAIN_SECONDS = 10
+"""Between two tries of a transfer that the storage does not take."""
+FINAL_TRIES = 30
+"""So often the last sync is tried."""
 
 
 @dataclass
@@ -40,6 +47,8 @@ class AgentScript:
     staging: float = 30
     epoch: float = 60
     saving: float = 3
+    uploading: float = 0
+    """From a save until the checkpoint is whole in the storage."""
     syncing: float = 10
     closing: float = 1
     """From the last upload of files until the outcome is stored."""
@@ -63,7 +72,11 @@ class FakeAgent:
     job: AgentJob
     script: AgentScript
     power_off: Callable[[], None]
+    ahead: float = 0
+    """How far the machine's clock is ahead of the true time."""
     alive: bool = True
+    killed: bool = False
+    """Its process was ended by somebody, before its machine was."""
     beat: float = 0.0
     """When the launcher last showed itself."""
     _chapter: int = 0
@@ -80,14 +93,17 @@ class FakeAgent:
         self.epochs = dict.fromkeys((task.name for task in self.job.tasks), 0)
         self.reason: Reason | None = None
         self.message = ""
+        self.unsent = 0
+        """Checkpoints on their way."""
+        self.off_at = math.inf
+        """The hard end, by the deadline or the budget."""
         if not self.script.starts:
             self.alive = False
             return
         self._enter(Phase.STAGING)
         self._post()
         self._plan(self.script.staging, self._staged)
-        self._at(self.job.deadline - self.job.save_reserve_seconds, lambda: self._stop(Reason.DEADLINE))
-        self._at(self.job.deadline, self._out_of_time)
+        self.take_budget(self.job.budget)
 
     @property
     def has_ended(self) -> bool:
@@ -107,6 +123,18 @@ class FakeAgent:
         """The launcher asks for the end."""
         self.clock.after(self.job.beat_seconds, lambda: self._if_alive(lambda: self._stop(reason)))
 
+    def take_budget(self, budget: Budget | None) -> None:
+        """Until when this budget, and the deadline, let the machine live."""
+        pays_until = math.inf if budget is None else ends_at(budget)
+        off_at = self.off_at = min(self.job.deadline, pays_until)
+        reason = Reason.BUDGET if pays_until < self.job.deadline else Reason.DEADLINE
+
+        def unless_replaced(action: Callable[[Reason], None]) -> Callable[[], None]:
+            return lambda: action(reason) if self.off_at == off_at else None
+
+        self._at(off_at - self.job.save_reserve_seconds, unless_replaced(self._stop))
+        self._at(off_at, unless_replaced(self._out_of_time))
+
     def notice(self, gone_at: float) -> None:
         """The provider takes the machine back."""
         time = (self.clock.start.timestamp() + gone_at).__format__(".0f")
@@ -120,7 +148,7 @@ class FakeAgent:
 
     def _post(self) -> None:
         """The copy of the status for those who cannot reach the machine, and their command."""
-        if self.script.posts:
+        if self.script.posts and not self.store.down_for_machines:
             self.store.objects[self.stored.posted_status(self.job.lease_id)] = self.status_text().encode()
             command = self.store.objects.get(self.stored.posted_command(self.job.lease_id))
             if command is not None:
@@ -130,6 +158,9 @@ class FakeAgent:
     # -- the timeline -------------------------------------------------------------------------------------------------
 
     def _staged(self) -> None:
+        if self.store.down_for_machines:
+            self._plan(AGAIN_SECONDS, self._staged)
+            return
         key = self.job.data.url.removeprefix(f"{self.store.url}/")
         data = self.store.objects.get(key)
         if data is None or self.job.data.sha256 not in {None, hashlib.sha256(data).hexdigest()}:
@@ -196,9 +227,15 @@ class FakeAgent:
     def _sync(self, reason: Reason) -> None:
         self._chapter += 1
         self._enter(Phase.SYNCING)
-        self._plan(self.script.syncing, lambda: self._synced(reason))
+        self._plan(self.script.syncing, lambda: self._synced(reason, FINAL_TRIES))
 
-    def _synced(self, reason: Reason) -> None:
+    def _synced(self, reason: Reason, tries: int) -> None:
+        if self.unsent or self.store.down_for_machines:
+            if tries:
+                self._plan(AGAIN_SECONDS, lambda: self._synced(reason, tries - 1))
+            else:
+                self._conclude(Reason.SYNC_FAILED if reason is Reason.COMPLETED else reason)
+            return
         for task in self.epochs:
             contents = {"best.pt": b"best", "results.csv": b"epoch,map50\n", "train.log": b"trained\n"}
             listed = [ArtifactFile(n, len(c), hashlib.sha256(c).hexdigest()) for n, c in sorted(contents.items())]
@@ -215,19 +252,20 @@ class FakeAgent:
     def _end(self) -> None:
         self._enter(Phase.ENDED)
         closing = replace(self.status, at=self._now())
-        self.store.objects[self.stored.outcome(self.job.lease_id)] = protocol.encode(closing).encode()
+        if not self.store.down_for_machines:
+            self.store.objects[self.stored.outcome(self.job.lease_id)] = protocol.encode(closing).encode()
         self._leave()
 
     def _leave(self) -> None:
         left = self.beat + self.job.linger_seconds - self.clock.elapsed
-        if left <= 0:
+        if left <= 0 or self._now() >= self.off_at:
             self.power_off()
         else:
             self._plan(left, self._leave)
 
-    def _out_of_time(self) -> None:
+    def _out_of_time(self, why: Reason) -> None:
         self._chapter += 1
-        self.status = replace(self.status, reason=self.status.reason or self.reason or Reason.DEADLINE)
+        self.status = replace(self.status, reason=self.status.reason or self.reason or why)
         self._enter(Phase.ENDED)
         self.power_off()
 
@@ -238,8 +276,21 @@ class FakeAgent:
         digest = hashlib.sha256(content).hexdigest()
         folder, name = self.stored.checkpoints(task), f"{step:010d}-{digest[:8]}"
         manifest = Manifest(task, epoch, step, f"{name}.pt", digest, len(content), self._now())
-        self.store.objects[f"{folder}{name}.pt"] = content
-        self.store.objects[f"{folder}{name}.json"] = protocol.encode(manifest).encode()
+        uploaded = {f"{folder}{name}.pt": content, f"{folder}{name}.json": protocol.encode(manifest).encode()}
+        if self.script.uploading or self.store.down_for_machines:
+            self.unsent += 1
+            self.clock.after(self.script.uploading, lambda: self._if_alive(lambda: self._send(manifest, uploaded)))
+        else:
+            self.store.objects |= uploaded
+            self._say(manifest)
+
+    def _send(self, manifest: Manifest, uploaded: dict[str, bytes]) -> None:
+        """Now, or when the storage takes it."""
+        if self.store.down_for_machines:
+            self.clock.after(AGAIN_SECONDS, lambda: self._if_alive(lambda: self._send(manifest, uploaded)))
+            return
+        self.unsent -= 1
+        self.store.objects |= uploaded
         self._say(manifest)
 
     def _newest(self, task: str) -> Manifest | None:
@@ -273,11 +324,11 @@ class FakeAgent:
         self.clock.after(seconds, lambda: self._if_alive(lambda: action() if self._chapter == chapter else None))
 
     def _at(self, unix: float, action: Callable[[], None]) -> None:
-        self.clock.at(unix - self.clock.start.timestamp(), lambda: self._if_alive(action))
+        self.clock.at(unix - self.ahead - self.clock.start.timestamp(), lambda: self._if_alive(action))
 
     def _if_alive(self, action: Callable[[], None]) -> None:
         if self.alive:
             action()
 
     def _now(self) -> float:
-        return self.clock.now().timestamp()
+        return self.clock.now().timestamp() + self.ahead

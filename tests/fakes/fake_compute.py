@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from random import Random
 
 from fake_machine import FakeMachine
 from launcher_clock import FakeClock
@@ -59,6 +60,8 @@ class FakeProvider:
     """From the launch until the console shows the host key and SSH answers."""
     visible_seconds: float = 0
     """A new machine is missing from all answers for so long."""
+    flickers: Random | None = None
+    """Where given, it is in some of them meanwhile, and missing again from the next."""
     end_seconds: float = 10
     """From `terminate` to `gone`."""
     forgets_seconds: float = 3600
@@ -67,12 +70,16 @@ class FakeProvider:
     """False: `terminate` is answered and nothing happens."""
     timers: bool = True
     """False: the timer in the user-data does not work."""
+    clocks_ahead: float = 0
+    """How far the clocks of new machines are ahead of the true time."""
     down: bool = False
     """No call is answered."""
     machines: list[FakeMachine] = field(default_factory=list)
     resources: set[tuple[str, str, str]] = field(default_factory=set)
     """The security group of each run and the key pair of each of its launchers: region, run id, what it is."""
     calls: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    """Those of the calls that were not answered, or with an error."""
     most_alive: int = 0
     """The most machines that lived at one time."""
     after_call: Callable[[str], None] = lambda _name: None
@@ -176,6 +183,7 @@ class FakeProvider:
             return known[1]
         number = len(self.machines) + 1
         machine = FakeMachine(self.clock, request, InstanceRef(request.offer.region, f"i-{number:04d}"), number)
+        machine.clock_ahead = self.clocks_ahead
         self.machines.append(machine)
         for made in (GROUP, request.ssh_public_key):
             self.resources.add((request.offer.region, request.run_id, made))
@@ -191,7 +199,8 @@ class FakeProvider:
         machine.state = InstanceState.RUNNING
         deadline = power_off_at(machine.request)
         if deadline is not None and self.timers:
-            self.clock.at((deadline - self.clock.start).total_seconds(), machine.power_off)
+            moment = (deadline - self.clock.start).total_seconds() - machine.clock_ahead
+            self.clock.at(moment, machine.power_off)
         self.on_boot(machine)
 
     def _end_slowly(self, machine: FakeMachine) -> None:
@@ -204,9 +213,12 @@ class FakeProvider:
         return [
             machine
             for machine in self.machines
-            if self.clock.elapsed >= machine.made_at + self.visible_seconds
+            if (self.clock.elapsed >= machine.made_at + self.visible_seconds or self._flickers())
             and (machine.ended_elapsed is None or self.clock.elapsed <= machine.ended_elapsed + self.forgets_seconds)
         ]
+
+    def _flickers(self) -> bool:
+        return self.flickers is not None and self.flickers.random() < 0.5
 
     def _status(self, machine: FakeMachine) -> InstanceStatus:
         self.after_call("provider.look")
@@ -232,9 +244,11 @@ class FakeProvider:
     def _called(self, call: str, offer: str | None) -> Fault | None:
         self.calls.append(call)
         if self.down:
+            self.failed.append(call)
             raise UnreachableError("no route to the provider")
         for fault in self._faults:
             if fault.call == call and fault.offer in {None, offer}:
                 self._faults.remove(fault)
+                self.failed.append(call)
                 return fault
         return None

@@ -22,7 +22,7 @@ from memory_object_store import FakeStore
 from launcher.providers.interface import EndCause, InstanceRef, InstanceState, LaunchRequest
 from launcher.ssh import CommandResult, HostKeyMismatch, SshError, SshSession, SshTarget
 from remote import protocol
-from remote.protocol import AgentJob, StopCommand
+from remote.protocol import AgentJob, Budget, StopCommand
 
 _START = re.compile(
     r'PYTHONPATH="\$PWD/"(?P<bundle>\S+) nohup setsid python3 -m remote\.agent (?P<folder>\S+) '
@@ -60,6 +60,10 @@ class FakeMachine:
     """Whether the provider says when it ended."""
     gone_at: float | None = None
     """Announced end, in seconds of the clock."""
+    clock_ahead: float = 0
+    """How far its clock is ahead of the true time; negative: it is slow."""
+    stopping_at: datetime | None = None
+    """When it began to go down, where somebody outside ended it: EC2 bills nothing from then on."""
 
     def __post_init__(self) -> None:
         self.made_at = self.clock.elapsed
@@ -97,6 +101,7 @@ class FakeMachine:
     def begin_end(self) -> None:
         """The system goes down: nothing on it runs any more, and it is still billed."""
         self.state = InstanceState.STOPPING
+        self.stopping_at = self.clock.now()
         self._stop_all()
 
     def end(self, by: EndCause, reason: str, *, tells_time: bool = True) -> None:
@@ -121,7 +126,7 @@ class FakeMachine:
     def kill_agent(self) -> None:
         """The agent's process dies; its last status stays."""
         assert self.agent is not None
-        self.agent.alive = False
+        self.agent.alive, self.agent.killed = False, True
 
 
 @dataclass
@@ -178,6 +183,8 @@ class FakeSession:
         if path == f"{self._machine.folder}/command.json" and self._machine.agent is not None:
             command = protocol.decode(content.decode(), StopCommand, path)
             self._machine.agent.command(command.reason)
+        if path == f"{self._machine.folder}/budget.json" and self._machine.agent is not None:
+            self._machine.agent.take_budget(protocol.decode(content.decode(), Budget, path))
         self._connector.after_call("ssh.put")
 
     def get(self, path: str) -> bytes | None:
@@ -250,7 +257,12 @@ class FakeSession:
         if runnable and not taken:
             job = protocol.decode(machine.files[f"{folder}/job.json"].decode(), AgentJob, "job.json")
             machine.agent = FakeAgent(
-                self._connector.clock, self._connector.store, job, self._connector.script, machine.power_off
+                self._connector.clock,
+                self._connector.store,
+                job,
+                self._connector.script,
+                machine.power_off,
+                machine.clock_ahead,
             )
             machine.agent.beat = machine.clock.elapsed
             if machine.gone_at is not None:

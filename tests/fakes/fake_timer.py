@@ -44,6 +44,8 @@ class FakeTimer:
     fired: list[str] = field(default_factory=list)
     """Leases whose machine it ended, or tried to."""
     calls: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    """Those of the calls that were not answered, or with an error."""
     after_call: Callable[[str], None] = lambda _name: None
     name: str = "a timer of the fake cloud"
     _faults: list[Fault] = field(default_factory=list)
@@ -92,10 +94,12 @@ class FakeTimer:
     def _called(self, call: str) -> Fault | None:
         self.calls.append(call)
         if self.down:
+            self.failed.append(call)
             raise UnreachableError("no route to the timer")
         for fault in self._faults:
             if fault.call == call:
                 self._faults.remove(fault)
+                self.failed.append(call)
                 return fault
         return None
 

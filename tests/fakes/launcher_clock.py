@@ -45,3 +45,20 @@ class FakeClock:
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """Do `action` in `seconds`."""
         self.at(self.elapsed + seconds, action)
+
+
+class SkewedClock:
+    """How the clock looks on a computer that is set wrong: `ahead` seconds fast, or slow where negative."""
+
+    def __init__(self, clock: FakeClock, ahead: float) -> None:
+        self._clock = clock
+        self._ahead = timedelta(seconds=ahead)
+
+    def now(self) -> datetime:
+        return self._clock.now() + self._ahead
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.sleep(seconds)

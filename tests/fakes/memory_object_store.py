@@ -11,6 +11,16 @@ from launcher.storage.interface import StorageError, StoredObject
 URL = "s3://bucket/runs"
 
 
+@dataclass(frozen=True)
+class Fault:
+    """What the next matching call answers."""
+
+    call: str
+    key_part: str
+    error: Exception
+    effect: bool
+
+
 @dataclass
 class FakeStore:
     """An `ObjectStore`. What machines write goes straight into `objects`: their network is not the launcher's."""
@@ -20,12 +30,16 @@ class FakeStore:
     calls: list[tuple[str, str]] = field(default_factory=list)
     down: bool = False
     """No call of the launcher is answered."""
+    down_for_machines: bool = False
+    """No call of the machines is answered."""
     after_call: Callable[[str], None] = lambda _name: None
-    _faults: list[tuple[str, str, Exception]] = field(default_factory=list)
+    _faults: list[Fault] = field(default_factory=list)
 
-    def fail(self, call: str, key_part: str = "", times: int = 1, error: Exception | None = None) -> None:
-        """The next `times` calls of this name whose key contains `key_part` raise."""
-        self._faults += [(call, key_part, error or self._unreachable())] * times
+    def fail(
+        self, call: str, key_part: str = "", times: int = 1, error: Exception | None = None, *, effect: bool = False
+    ) -> None:
+        """The next `times` calls of this name whose key contains `key_part` raise; with `effect` after being done."""
+        self._faults += [Fault(call, key_part, error or self._unreachable(), effect)] * times
 
     def list(self, prefix: str) -> list[StoredObject]:
         self._called("list", prefix)
@@ -47,25 +61,34 @@ class FakeStore:
         self.after_call("store.download")
 
     def upload(self, source: Path, key: str) -> None:
-        self._called("upload", key)
+        lost = self._called("upload", key)
         self.objects[key] = source.read_bytes()
-        self.after_call("store.upload")
+        self._answer("upload", lost)
 
     def create(self, key: str, content: bytes) -> bool:
-        self._called("create", key)
+        lost = self._called("create", key)
         mine = bytes(bytearray(content))  # an object of its own, whatever the caller's is
         made = self.objects.setdefault(key, mine) is mine
-        self.after_call("store.create")
+        self._answer("create", lost)
         return made
 
-    def _called(self, call: str, key: str) -> None:
+    def _called(self, call: str, key: str) -> Exception | None:
+        """Raises what stands in the way; what is to be raised once the call is carried out."""
         self.calls.append((call, key))
         if self.down:
             raise self._unreachable()
         for fault in self._faults:
-            if fault[0] == call and fault[1] in key:
+            if fault.call == call and fault.key_part in key:
                 self._faults.remove(fault)
-                raise fault[2]
+                if fault.effect:
+                    return fault.error
+                raise fault.error
+        return None
+
+    def _answer(self, call: str, lost: Exception | None) -> None:
+        self.after_call(f"store.{call}")
+        if lost is not None:
+            raise lost
 
     def _unreachable(self) -> StorageError:
         return StorageError(f"{self.url} cannot be reached: injected", hint="check the network")
