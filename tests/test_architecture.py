@@ -118,10 +118,10 @@ def test_the_machines_side_knows_neither_of_the_others(path):
     assert not [found.module for found in imports(path) if within(found.module, "launcher", "pricing")]
 
 
-@each("remote.agent", "remote.protocol", "remote.records", "remote.clock")
+@each("remote.agent", "remote.protocol", "remote.names", "remote.records", "remote.clock")
 def test_agent_and_protocol_need_the_standard_library_alone(path):
     """They run on the machine's own interpreter, whatever is installed for it."""
-    assert strangers(path, "remote.agent", "remote.protocol", "remote.records", "remote.clock") == set()
+    assert strangers(path, "remote.agent", "remote.protocol", "remote.names", "remote.records", "remote.clock") == set()
 
 
 @each("remote.dataset", "remote.transfer")
