@@ -35,12 +35,15 @@ class Catalog:
     """Where the bucket is; none: nobody was asked."""
 
 
-def workload(job: JobSpec, data: DataFacts, *, epochs_done: int = 0) -> Workload:
-    """The run in numbers. Several trainings count as so many of the heaviest one, which errs on the dear side."""
+def workload(job: JobSpec, data: DataFacts, *, epochs_done: int = 0, auto_batch: int | None = None) -> Workload:
+    """The run in numbers. Several trainings count as so many of the heaviest one, which errs on the dear side.
+
+    `auto_batch`: what `auto` has come to in this run; none: still open.
+    """
     trainings = job.trainings()
     heaviest = max(trainings, key=_weight)
     batches = {task.batch for task in trainings}
-    batch = heaviest.batch if isinstance(heaviest.batch, int) and "auto" not in batches else None
+    batch = heaviest.batch if isinstance(heaviest.batch, int) and "auto" not in batches else auto_batch
     return Workload(
         variant=str(heaviest.model),
         image_size=int(heaviest.image_size or 0),
@@ -106,8 +109,8 @@ def next_plan(
     if loses_work_on_spot(run):
         wanted = _without_spot(wanted)
     left_out = cooled((*run.refusals, *elsewhere), catalog.offers, now)
-    plan = _plan(workload(job, data, epochs_done=done), wanted, catalog, now, left_out)
-    return selection(plan.chosen, job)
+    work = workload(job, data, epochs_done=done, auto_batch=run.batch)
+    return selection(_plan(work, wanted, catalog, now, left_out).chosen, job)
 
 
 def _without_spot(wanted: Policy) -> Policy:

@@ -125,6 +125,8 @@ class Run:
     """What led to `stopping`: an event of `STOPS_A_LEASE` or `TrainingExited`."""
     checkpoints: tuple[SyncedCheckpoint, ...] = ()
     """The newest one of each task."""
+    batch: int | None = None
+    """Of each training, fixed once one has begun: its checkpoints continue with no other, whatever the next GPU."""
     entries: tuple[LedgerEntry, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     artifacts: int = 0
@@ -204,9 +206,11 @@ def _apply(run: Run, event: Event) -> Run:  # noqa: C901 - one flat case for eac
             return _with_lease(run, instance_id=instance_id)
         case InstanceReady():
             return _with_lease(run, address=event.address, host_key=event.host_key, running_since=event.running_since)
+        case DataStaged():
+            return replace(run, batch=run.batch or run.selection.batch)
         case CheckpointSynced(checkpoint=checkpoint):
             others = tuple(c for c in run.checkpoints if c.task != checkpoint.task)
-            return replace(run, checkpoints=(*others, checkpoint))
+            return replace(run, checkpoints=(*others, checkpoint), batch=run.batch or run.selection.batch)
         case TrainingExited():
             return replace(run, cause=event, exit_code=event.exit_code)
         case ArtifactsSynced(files=files, bytes=size):
