@@ -13,17 +13,20 @@ from decimal import Decimal
 from functools import cache
 from pathlib import Path
 
+from cut_journal import Cut, CutJournal, Killed, leaving
 from fake_agent import AgentScript
 from fake_compute import FakeProvider, power_off_at
 from fake_machine import FakeConnector, FakeMachine
 from fake_timer import FakePrices, FakeTimer
-from launcher_clock import FakeClock
+from launcher_clock import FakeClock, SkewedClock
+from launcher_processes import heard
 from memory_object_store import FakeStore
 from pricing_cases import OVERHEADS, RATES, T4_SMALL
 
 from launcher.adopting import adopt
 from launcher.bundle import Bundle, pack_remote
 from launcher.claim import take_up
+from launcher.clock import Clock
 from launcher.clouds import AWS, CloudFacts
 from launcher.context import Context
 from launcher.drive import drive
@@ -31,7 +34,7 @@ from launcher.events import Cancelled, Event, LaunchRequested, Reopened, RunOpen
 from launcher.home import Home
 from launcher.interrupts import Interrupts
 from launcher.jobspec import JobSpec, parse
-from launcher.journal import Journal, replay
+from launcher.journal import replay
 from launcher.localdata import DataFacts
 from launcher.mirror import Launcher, Mirror
 from launcher.planning import Catalog, first_plan, next_plan, selection, workload
@@ -71,37 +74,6 @@ DEMAND_EAST = offer("0.526", "us-east-1", CapacityType.ON_DEMAND)
 OFFERS = (SPOT_EAST, SPOT_WEST, DEMAND_EAST)
 
 
-class Killed(BaseException):
-    """`kill -9` of the launcher."""
-
-
-@dataclass(frozen=True)
-class Cut:
-    """The launcher dies at a journal line of this process: before it is written (the effect is done), or after."""
-
-    line: int
-    before: bool
-
-
-class CutJournal(Journal):
-    """A journal whose process dies at one of its lines."""
-
-    def __init__(self, path: Path, cut: Cut | None) -> None:
-        super().__init__(path)
-        self._cut = cut
-        self._lines = 0
-
-    def append(self, event: Event) -> str:
-        self._lines += 1
-        cut = self._cut if self._cut is not None and self._cut.line == self._lines else None
-        if cut is not None and cut.before:
-            raise Killed
-        line = super().append(event)
-        if cut is not None:
-            raise Killed
-        return line
-
-
 @cache
 def bundle() -> Bundle:
     """The real one, packed once."""
@@ -120,9 +92,9 @@ class World:
     """What the plan believes."""
     rates: Rates = RATES
     bucket_region: str | None = None
+    clock: FakeClock = field(default_factory=FakeClock)
 
     def __post_init__(self) -> None:
-        self.clock = FakeClock()
         self.store = FakeStore()
         self.provider = FakeProvider(self.clock)
         self.connector = FakeConnector(self.clock, self.store, self.provider.machines, self.script)
@@ -134,6 +106,8 @@ class World:
         self.updates: list[Update] = []
         self.credentials: Callable[[], bytes | None] = lambda: b"[default]\n"
         self.host = "laptop"
+        self.clock_ahead: float = 0
+        """How far this machine's clock is ahead of the true time."""
         self.effects = 0
         """Calls of the launcher's ports so far, counted for `die_after_effect`."""
         self.die_after_effect: int | None = None
@@ -142,22 +116,27 @@ class World:
         for port in (self.store, self.provider, self.connector):
             port.after_call = self._counted
 
+    @property
+    def time(self) -> Clock:
+        """The clock of the launcher's machine."""
+        return SkewedClock(self.clock, self.clock_ahead) if self.clock_ahead else self.clock
+
     # -- runs ---------------------------------------------------------------------------------------------------------
 
     def open(self, **changes: object) -> str:
         """The first record of a run; its id."""
         job = parse(JOB, changes, "test")
-        run_id = f"{self.clock.now():%Y%m%dT%H%M%S}-{len(self.home.run_ids()):04x}-{job.name}"
-        plan = first_plan(job, DATA, self.catalog(), self.clock.now())
+        run_id = f"{self.time.now():%Y%m%dT%H%M%S}-{len(self.home.run_ids()):04x}-{job.name}"
+        plan = first_plan(job, DATA, self.catalog(), self.time.now())
         record = RunOpened(
-            at=self.clock.now(),
+            at=self.time.now(),
             run_id=run_id,
             name=job.name,
             cloud="aws",
             job=job.model_dump(mode="json"),
             workload=workload(job, DATA),
             budget_usd=job.budget,
-            ends_by=None if job.deadline is None else self.clock.now() + timedelta(seconds=job.deadline),
+            ends_by=None if job.deadline is None else self.time.now() + timedelta(seconds=job.deadline),
             storage_url=self.store.url,
             data_url=None if job.is_local else job.data,
             results_dir=str(self.folder / "runs" / job.name),
@@ -169,8 +148,8 @@ class World:
 
     def elsewhere(self, name: str = "runner") -> World:
         """Another machine with a launcher, a state directory of its own, and nothing in it: the same cloud."""
-        other = World(self.folder / name, self.facts, self.offers, self.script, self.images_per_second)
-        other.clock, other.store, other.provider = self.clock, self.store, self.provider
+        other = replace(self, folder=self.folder / name)
+        other.store, other.provider = self.store, self.provider
         other.connector, other.timer, other.prices = self.connector, self.timer, self.prices
         other.host = name
         for port in (self.store, self.provider, self.connector):
@@ -179,7 +158,7 @@ class World:
 
     def adopt(self, run_id: str) -> None:
         """`gpucost resume URL`, up to where the run is known here."""
-        context = Context(self.home, self.clock, self.updates.append, self.folder)
+        context = Context(self.home, self.time, self.updates.append, self.folder)
         adopt(run_id, self.store, context)
 
     def drive(
@@ -189,19 +168,23 @@ class World:
         cut: Cut | None = None,
         report: Callable[[Update], None] | None = None,
         by_force: bool = False,
+        first: Callable[[Run], Event | None] = lambda _run: None,
     ) -> Run:
-        """One launcher process, from the journal to the end of the run or to its own."""
+        """One launcher process, from the journal to the end of the run or to its own: `app.go_on`."""
         journal = self.journal_class(self.home.run(run_id).journal.path, cut)
         interrupts = Interrupts()
-        with journal.writing(), interrupts.installed():
+        with journal.writing(), heard(interrupts):
             self._listening = True
             run = replay(journal.events(), str(journal.path))
             services = self.services(run, interrupts, report)
             try:
-                run = take_up(journal, services.mirror, self.clock, services.report, by_force=by_force)
-                ended = drive(run, journal, services)
-                services.mirror.leave()
-                return ended
+                run = take_up(journal, services.mirror, self.time, services.report, by_force=by_force)
+                event = first(run)
+                if event is not None:
+                    services.mirror.add(journal.append(event))
+                    run = advance(run, event)
+                with leaving(services.mirror):
+                    return drive(run, journal, services)
             finally:
                 self._listening = False
                 services.hang_up()
@@ -218,7 +201,7 @@ class World:
         """`gpucost stop` from another process, while nobody drives the run."""
         run = self.run(run_id)
         if run.state not in {State.STOPPING, State.SETTLED}:
-            self.home.run(run_id).journal.append(Cancelled(at=self.clock.now(), message="stopped"))
+            self.home.run(run_id).journal.append(Cancelled(at=self.time.now(), message="stopped"))
         return self.drive(run_id, by_force=True)
 
     def claim(self, run_id: str) -> Run:
@@ -226,7 +209,7 @@ class World:
         journal = self.home.run(run_id).journal
         services = self.services(self.run(run_id), Interrupts())
         with journal.writing():
-            return take_up(journal, services.mirror, self.clock, services.report, by_force=True)
+            return take_up(journal, services.mirror, self.time, services.report, by_force=True)
 
     def reopen(self, run_id: str, *, budget: str) -> Run:
         """`gpucost resume --budget` of a settled run."""
@@ -273,7 +256,7 @@ class World:
                 self.store,
                 run.run_id,
                 Launcher(f"{self.host}/4242", self.home.place()),
-                self.clock,
+                self.time,
                 self.folder / "scratch",
             ),
             storage=StorageSpec(self.store.url, "us-east-1", credentials="file"),
@@ -281,9 +264,9 @@ class World:
             connect=self.connector,
             bundle=bundle,
             rates=self.rates,
-            replan=lambda stopped: next_plan(stopped, job, self.catalog(), self.clock.now()),
+            replan=lambda stopped: next_plan(stopped, job, self.catalog(), self.time.now()),
             folder=self.home.run(run.run_id),
-            clock=self.clock,
+            clock=self.time,
             report=told,
             interrupts=interrupts,
         )
