@@ -92,7 +92,8 @@ def test_a_cost_that_nobody_knows_is_not_shown_as_nothing(world):
     world.cloud.add(replace(MACHINE, usd_per_day=None))
     sweep = world.look()
     text = show_sweep(sweep)
-    assert "unknown" in text
+    (row,) = [line for line in text.splitlines() if MACHINE.id in line]
+    assert " unknown " in row
     assert "orphans: $0 a day and 1 of unknown cost for 1 thing" in text
     assert sweep_document(sweep, None)["unknown_costs"] == 1
 
@@ -393,7 +394,7 @@ def test_an_interrupt_cuts_the_wait_for_the_provider_short(world):
     world.clock.at(7, lambda: signal.raise_signal(signal.SIGINT))
     done = world.clean()
     assert results(done) == {MACHINE.id: Result.UNCONFIRMED}
-    assert world.clock.elapsed < 15
+    assert world.clock.elapsed == 7
 
 
 def test_an_interrupt_after_the_last_removal_changes_nothing(world):

@@ -94,7 +94,8 @@ def test_a_run_that_was_not_heard_for_long_does_not_live(beat, reason):
 
 @pytest.mark.parametrize("kind", OF_A_MACHINE)
 def test_where_nobody_knows_the_place_of_the_heartbeat_the_run_counts_as_alive(kind):
-    found = verdict(thing(kind, deadline=hours(-24 * 365), output=None), None)
+    long_after = started_at(RUN) + 2 * LONGEST
+    found = verdict(thing(kind, deadline=PAST, output=None), None, now=long_after)
     assert found.action is Action.KEEP
     assert "nothing says where its heartbeat is (name the place with --output)" in found.reason
 
