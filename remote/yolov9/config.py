@@ -9,6 +9,7 @@ import difflib
 import json
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -97,8 +98,10 @@ class TrainConfig:
     """Last epochs without mosaic; none: the recipe decides."""
     val_interval: int | None = None
     """Epochs from one validation to the next; none: as often as it costs little. The last epoch always validates."""
-    checkpoint_seconds: float = 300.0
-    """Longest time between two writes of last.pt."""
+    hazard_per_hour: float = 0.0
+    """Preemptions an hour of this machine; 0: none are known."""
+    checkpoint_seconds: float | None = None
+    """Between two writes of last.pt; none: chosen from the hazard and the measured time of a save, see `interval`."""
     resume: bool = True
     """Continue from weights/last.pt where there is one."""
 
@@ -149,7 +152,8 @@ def _whole(low: int, high: int = 10**9) -> _Check:
 
 def _number(low: float, high: float = math.inf) -> _Check:
     def check(name: str, value: Any) -> float:  # noqa: ANN401
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        largest = min(high, sys.float_info.max)  # infinity is a number for JSON's reader
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= largest:
             bound = f"of at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
             raise ConfigError(f"{name} is {value!r}: expected a number {bound}")
         return float(value)
@@ -231,6 +235,7 @@ _CHECKS: dict[str, _Check] = {
     "patience": _whole(0),
     "close_mosaic": _or_none(_whole(0)),
     "val_interval": _or_none(_whole(1)),
-    "checkpoint_seconds": _number(0),
+    "hazard_per_hour": _number(0),
+    "checkpoint_seconds": _or_none(_number(0)),
     "resume": _flag,
 }

@@ -20,8 +20,9 @@ def test_every_field_is_a_key_with_a_check():
 
 def test_the_list_of_keys_is_frozen():
     assert sorted(_CHECKS) == [
-        "amp", "batch", "checkpoint_seconds", "close_mosaic", "data", "device", "epochs", "hyp", "image_size", "model",
-        "optimizer", "output", "patience", "resume", "seed", "threads", "val_interval", "workers",
+        "amp", "batch", "checkpoint_seconds", "close_mosaic", "data", "device", "epochs", "hazard_per_hour", "hyp",
+        "image_size", "model", "optimizer", "output", "patience", "resume", "seed", "threads", "val_interval",
+        "workers",
     ]  # fmt: skip
 
 
@@ -54,6 +55,11 @@ def test_the_list_of_keys_is_frozen():
         ("data", None, "data is missing: a path"),
         ("resume", "yes", "resume is 'yes': expected true or false"),
         ("checkpoint_seconds", -5, "checkpoint_seconds is -5: expected a number of at least 0"),
+        ("hazard_per_hour", -0.1, "hazard_per_hour is -0.1: expected a number of at least 0"),
+        ("hazard_per_hour", float("inf"), "hazard_per_hour is inf: expected a number of at least 0"),
+        ("hazard_per_hour", float("nan"), "hazard_per_hour is nan: expected a number of at least 0"),
+        ("hazard_per_hour", 10**400, "expected a number of at least 0"),
+        ("hazard_per_hour", None, "hazard_per_hour is None: expected a number of at least 0"),
     ],
 )
 def test_a_bad_value_is_named_with_what_would_do(key, value, message):
@@ -61,7 +67,7 @@ def test_a_bad_value_is_named_with_what_would_do(key, value, message):
         TrainConfig.from_dict({**PATHS, key: value})
 
 
-@pytest.mark.parametrize("key", ["batch", "workers", "threads", "close_mosaic", "val_interval"])
+@pytest.mark.parametrize("key", ["batch", "workers", "threads", "close_mosaic", "val_interval", "checkpoint_seconds"])
 def test_null_leaves_the_choice_to_the_trainer(key):
     assert getattr(TrainConfig.from_dict({**PATHS, key: None}), key) is None
 
