@@ -8,16 +8,20 @@ commits both.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import pickle
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 FORMAT = 1
 State = dict[str, Any]
@@ -38,15 +42,19 @@ def previous(path: Path) -> Path:
 
 
 def save(path: Path, state: Mapping[str, Any], *, keep_previous: bool = False) -> None:
-    """Replace `path`; tensors are copied to the CPU first. A crash at any point leaves the old file or the new one."""
+    """Replace `path`; tensors are copied to the CPU first. A crash at any point leaves the old file or the new one.
+
+    Raises OSError; the old file is then still there, and the space of the new one is given back.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    plain = map_tensors(dict(state), lambda t: t.detach().cpu())
+    plain = map_tensors(dict(state), lambda _, tensor: tensor.detach().cpu())
     payload = {"format": FORMAT, "digest": digest(plain), **plain}
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as out:
-        torch.save(payload, out)
-        out.flush()
-        os.fsync(out.fileno())
+    try:
+        _write(temporary, payload)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     if keep_previous and path.exists():
         _keep(path)
     temporary.replace(path)
@@ -70,17 +78,35 @@ def load(path: Path) -> State:
     return state
 
 
-def load_newest(path: Path) -> tuple[State | None, list[str]]:
-    """The newest whole one of `path` and the checkpoint before it, or None; and what was wrong with the others."""
-    faults: list[str] = []
+def load_newest(path: Path, check: Callable[[Path, State], None] | None = None) -> tuple[State | None, dict[Path, str]]:
+    """The newest usable one of `path` and the checkpoint before it, or None; and what is wrong with which others.
+
+    `check` raises CheckpointError for one that is whole and cannot be used all the same.
+    """
+    faults: dict[Path, str] = {}
     for candidate in (path, previous(path)):
         try:
-            return load(candidate), faults
+            state = load(candidate)
+            if check is not None:
+                check(candidate, state)
         except FileNotFoundError:
             continue
         except CheckpointError as error:
-            faults.append(str(error))
+            faults[candidate] = str(error)
+        else:
+            return state, faults
     return None, faults
+
+
+def set_aside(path: Path, faulty: Iterable[Path]) -> None:
+    """Rename unusable files of `path` and the one before, so that none is kept where a good one is dropped for it.
+
+    The one before gets the name of `path` as well where that is free.
+    """
+    for unusable in faulty:
+        unusable.replace(unusable.with_name(f"{unusable.stem}.unusable{unusable.suffix}"))
+    if previous(path).exists() and not path.exists():
+        os.link(previous(path), path)
 
 
 def digest(state: object) -> str:
@@ -102,20 +128,23 @@ def digest(state: object) -> str:
     return found.hexdigest()
 
 
-def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:  # noqa: ANN401 - a tree of anything simple
-    """The same tree with every tensor changed."""
+def map_tensors(value: Any, change: Callable[[str, Tensor], Tensor], name: str = "") -> Any:  # noqa: ANN401 - a tree of anything simple
+    """The same tree with every tensor changed; `change` is given its place in the tree, and the tensor."""
     if isinstance(value, Tensor):
-        return change(value)
+        return change(name, value)
     if isinstance(value, dict):
-        return {key: map_tensors(item, change) for key, item in value.items()}
+        return {key: map_tensors(item, change, f"{name}/{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)([map_tensors(item, change) for item in value])
+        return type(value)([map_tensors(item, change, f"{name}/{index}") for index, item in enumerate(value)])
     return value
 
 
 def half(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Floating-point tensors in half precision, for weights that are only run."""
-    return {name: t.detach().half().cpu() if t.is_floating_point() else t.detach().cpu() for name, t in state.items()}
+    """A copy on the host with floating-point tensors in half precision, for weights that are only run."""
+    return {
+        name: t.detach().half().cpu() if t.is_floating_point() else t.detach().cpu().clone()
+        for name, t in state.items()
+    }
 
 
 def random_state() -> State:
@@ -129,14 +158,49 @@ def random_state() -> State:
     }
 
 
+def try_random_state(state: State) -> None:
+    """Restore it into generators that nobody uses. Raises what they raise where it is no state of theirs."""
+    random.Random().setstate(state["python"])  # noqa: S311 - not for secrets
+    np.random.RandomState().set_state(_numpy_state(state))
+    torch.Generator().set_state(state["torch"])
+
+
 def restore_random_state(state: State) -> None:
     """The inverse of `random_state`; GPU generators only where their number is the same."""
     random.setstate(state["python"])
-    kind, keys, position, has_gauss, gauss = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    np.random.set_state(_numpy_state(state))
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def _numpy_state(state: State) -> tuple[str, np.ndarray[Any, np.dtype[np.uint32]], int, int, float]:
+    kind, keys, position, has_gauss, gauss = state["numpy"]
+    return kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss
+
+
+def _write(path: Path, payload: State) -> None:
+    with _File(io.FileIO(path, "w")) as out:
+        try:
+            torch.save(payload, out)
+        except RuntimeError as error:
+            raise out.fault or error from error
+        out.flush()
+        os.fsync(out.fileno())
+
+
+class _File(io.BufferedWriter):
+    """Keeps the reason of a failed write: torch.save makes a RuntimeError about positions of a full disk."""
+
+    fault: OSError | None = None
+
+    def write(self, data: Buffer, /) -> int:
+        """As the parent does."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.fault = error
+            raise
 
 
 def _keep(path: Path) -> None:

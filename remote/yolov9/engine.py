@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from enum import Enum
 
 import torch
@@ -31,18 +30,35 @@ class Ending(Enum):
 def fit(run: Run) -> Ending:
     """Train to the end, to the early stop or to an interruption; always leaves a resumable last.pt.
 
-    Raises NonFiniteLoss; the files are then those of the last save.
+    Raises NonFiniteLoss, or OSError where the last files cannot be written; those on disk are then from the last save.
     """
+    run.reporter.saves_every(run.pace.seconds)
+    try:
+        ending = _epochs(run)
+    finally:
+        run.writer.wait()
+    snapshot.ensure_best(run)
+    run.reporter.finish()
+    return ending
+
+
+def _epochs(run: Run) -> Ending:
     state = run.state
     batches = data.train_batches(run.train, run.order, (state.epoch, state.step), run.loading)
-    while state.epoch < run.job.config.epochs and not _out_of_patience(run):
+    while not _at_the_end(run):
         validation = validate(run) if train_one_epoch(run, batches) else None
         stop = _asked_to_stop(run)
         if stop and validation is None:
             snapshot.save_last(run)
             return Ending.INTERRUPTED
-        finish_epoch(run, validation)
-        if stop and state.epoch < run.job.config.epochs:
+        row = close_epoch(run, validation)
+        if stop or _at_the_end(run):
+            snapshot.save_last(run)
+        else:
+            snapshot.save_after_epoch(run)
+        run.reporter.finished_epoch(state.rows, run.batches_done, state.best)
+        run.reporter.log_epoch(row)
+        if stop and not _at_the_end(run):
             return Ending.INTERRUPTED
     return Ending.DONE
 
@@ -65,11 +81,10 @@ def train_one_epoch(run: Run, batches: Batches) -> bool:
             optim.gradient_step(run.model, run.optimizer, run.scaler)
             run.ema.update()
         _after_step(run, loss)
-        if updates and state.step < spe:
-            if _asked_to_stop(run):
-                return False
-            if time.monotonic() - run.saved_at >= run.job.config.checkpoint_seconds:
-                snapshot.save_last(run)
+        if updates and state.step < spe and _asked_to_stop(run):
+            return False
+        if updates:
+            snapshot.save_if_due(run)
     return True
 
 
@@ -115,8 +130,8 @@ def _asked_to_stop(run: Run) -> bool:
     return run.ranks.any(run.job.interrupt.requested, run.device)
 
 
-def finish_epoch(run: Run, validation: Validation | None) -> None:
-    """Close the present epoch: row, best weights, files, and on to the next."""
+def close_epoch(run: Run, validation: Validation | None) -> EpochRow:
+    """Close the present epoch: its row, the best weights, and on to the next."""
     state = run.state
     snapshot.check_finite(run)
     row = _row(run, validation)
@@ -127,9 +142,7 @@ def finish_epoch(run: Run, validation: Validation | None) -> None:
         snapshot.save_best(run)
     state.epoch, state.step = state.epoch + 1, 0
     state.losses.zero_()
-    snapshot.save_last(run)
-    run.reporter.finished_epoch(state.rows, run.batches_done, state.best)
-    run.reporter.log_epoch(row)
+    return row
 
 
 def _row(run: Run, validation: Validation | None) -> EpochRow:
@@ -156,6 +169,8 @@ def _row(run: Run, validation: Validation | None) -> EpochRow:
     )
 
 
-def _out_of_patience(run: Run) -> bool:
-    patience, best = run.job.config.patience, run.state.best
-    return bool(patience) and best is not None and run.state.epoch - 1 - best.epoch >= patience
+def _at_the_end(run: Run) -> bool:
+    """Whether all epochs are done, or the last ones brought nothing better."""
+    config, state = run.job.config, run.state
+    waited = 0 if state.best is None else state.epoch - 1 - state.best.epoch
+    return state.epoch >= config.epochs or 0 < config.patience <= waited

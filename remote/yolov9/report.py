@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -85,6 +86,7 @@ class Reporter:
         self._leads = leads
         self._progress = TaskProgress(epoch=0, epochs=epochs, step=0, steps=steps, images_per_second=0.0)
         self._written = -math.inf
+        self._unwritten: dict[Path, str] = {}
         self._times: list[tuple[float, int]] = []
 
     @property
@@ -108,24 +110,38 @@ class Reporter:
         self._times = [*self._times[-_WINDOW:], (time.monotonic(), pictures)]
         self._progress = replace(self._progress, step=step)
 
+    def saves_every(self, seconds: float) -> None:
+        """How far checkpoints are apart from now on."""
+        self._progress = replace(self._progress, checkpoint_seconds=seconds)
+
     def beat(self, loss: float | None = None) -> None:
         """Write progress.json if it is due, with a fresh loss where there is one."""
         if self.due():
             self._write(self._progress if loss is None else replace(self._progress, loss=loss))
 
+    def resumed(self, rows: Sequence[EpochRow], step: int, best: EpochRow | None) -> None:
+        """Write both files as of the checkpoint that this attempt begins with."""
+        self._progress = replace(self._progress, resumed_step=step)
+        self.finished_epoch(rows, step, best)
+
     def finished_epoch(self, rows: Sequence[EpochRow], step: int, best: EpochRow | None) -> None:
-        """Write both files and a log line after an epoch (or, with its rows, after a resume)."""
-        row = rows[-1]
-        validated = [r for r in rows if not math.isnan(r.map50)]
-        progress = replace(
-            self._progress, epoch=row.epoch + 1, step=step, loss=row.train_box + row.train_cls + row.train_dfl
-        )
+        """Write both files after an epoch."""
+        validated = [row for row in rows if not math.isnan(row.map50)]
+        progress = replace(self._progress, epoch=len(rows), step=step)
+        if rows:
+            progress = replace(progress, loss=rows[-1].train_box + rows[-1].train_cls + rows[-1].train_dfl)
         if validated and best is not None:
             newest = validated[-1]
             progress = replace(progress, map50=newest.map50, map50_95=newest.map50_95, best_map50_95=best.map50_95)
-        if self._leads:
-            protocol.write_text(self._paths.results, results_text(rows))
+        if rows or self._paths.results.exists():
+            self._replace(self._paths.results, results_text(rows))
         self._write(progress)
+
+    def finish(self) -> None:
+        """Write progress as it is at the end, and what could not be written before. Raises OSError."""
+        self._write(self._progress)
+        for path, text in self._unwritten.items():
+            protocol.write_text(path, text)
 
     def log_epoch(self, row: EpochRow) -> None:
         """One line on stderr."""
@@ -141,8 +157,20 @@ class Reporter:
             progress, images_per_second=self.images_per_second, peak_memory_gib=peak_memory_gib(), at=time.time()
         )
         self._written = time.monotonic()
-        if self._leads:
-            protocol.write(self._paths.progress, self._progress)
+        self._replace(self._paths.progress, protocol.encode(self._progress))
+
+    def _replace(self, path: Path, text: str) -> None:
+        """Write a file; a full disk is a warning and no reason to end a training."""
+        if not self._leads:
+            return
+        try:
+            protocol.write_text(path, text)
+        except OSError as error:
+            if path not in self._unwritten:
+                log.warning("warning: %s cannot be written, training goes on (%s)", path, error)
+            self._unwritten[path] = text
+        else:
+            self._unwritten.pop(path, None)
 
 
 def log_notes(notes: Sequence[object]) -> None:

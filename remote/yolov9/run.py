@@ -18,9 +18,11 @@ from remote.yolov9.config import ConfigError, TrainConfig
 from remote.yolov9.data import Batch, Loading, Order, Source, TrainSet, ValSet
 from remote.yolov9.distributed import Ranks
 from remote.yolov9.interrupt import Interrupt
+from remote.yolov9.interval import Pace
 from remote.yolov9.model import Detector, build
 from remote.yolov9.recipe import Recipe
 from remote.yolov9.report import EpochRow, Reporter
+from remote.yolov9.writer import HostCopy, Writer
 
 
 @dataclass(slots=True)
@@ -73,7 +75,11 @@ class Run:
     paths: TaskPaths
     reporter: Reporter
     state: State
-    saved_at: float = field(default_factory=time.monotonic)
+    pace: Pace
+    """When last.pt is due."""
+    host: HostCopy = field(default_factory=HostCopy)
+    """Where the snapshot of last.pt lies while it is written."""
+    writer: Writer = field(default_factory=Writer)
 
     @property
     def device(self) -> torch.device:
@@ -118,6 +124,7 @@ def build_run(job: Job) -> Run:
         paths=paths,
         reporter=Reporter(paths, config.epochs, recipe.steps, leads=ranks.leads),
         state=State(losses=torch.zeros(3, device=device)),
+        pace=Pace(config.checkpoint_seconds, config.hazard_per_hour, time.monotonic()),
     )
 
 

@@ -1,16 +1,16 @@
-"""What of a run is saved, and how it continues. Owns the keys of last.pt and best.pt; `checkpoint` owns the file."""
+"""What of a run is saved, and when. Owns the keys of last.pt and best.pt; the file is `checkpoint`'s.
+
+last.pt is copied at a step boundary and written beside the training; at the end, when the process is about to go, it is
+written in place. `restore` is the way back.
+"""
 
 from __future__ import annotations
 
-import logging
 import time
 
 from remote.yolov9 import checkpoint, optim
-from remote.yolov9.config import ConfigError
 from remote.yolov9.report import EpochRow
-from remote.yolov9.run import Run, State
-
-log = logging.getLogger("yolov9")
+from remote.yolov9.run import Run
 
 
 class NonFiniteLoss(Exception):
@@ -24,56 +24,56 @@ def check_finite(run: Run) -> None:
         raise NonFiniteLoss(f"the loss is not finite at {place}; try a lower lr0, or amp off")
 
 
-def save_last(run: Run) -> None:
-    """Write last.pt with everything a resume needs. Raises NonFiniteLoss instead of overwriting a good one."""
-    check_finite(run)
-    if not optim.all_finite(run.model.state_dict().values()):
-        raise NonFiniteLoss(f"the weights are not finite at epoch {run.state.epoch + 1}, step {run.state.step}")
-    run.saved_at = time.monotonic()
+def save_if_due(run: Run) -> None:
+    """At a step boundary: copy what a resume needs, where it is time and the copy before is written.
+
+    Training stands still for the copy alone, and for so long the next save counts. Raises NonFiniteLoss instead of
+    overwriting a good checkpoint.
+    """
+    if not run.pace.due(time.monotonic()) or run.writer.busy(run.paths.last):
+        return
+    check_finite(run)  # waits for a GPU, which is no part of a save
+    started = time.monotonic()
+    state = _finite_content(run)
     if run.ranks.leads:
-        checkpoint.save(run.paths.last, _content(run), keep_previous=True)
+        run.writer.write(run.paths.last, run.host.take(state), keep_previous=True)
+    now = time.monotonic()
+    run.pace.saved(now, now - started)
+    run.reporter.saves_every(run.pace.seconds)
+
+
+def save_after_epoch(run: Run) -> None:
+    """The first epoch is saved whatever the time is, so that there is something early; later ones where it is due."""
+    if run.state.epoch == 1:
+        run.pace.hurry()
+    save_if_due(run)
+
+
+def save_last(run: Run) -> None:
+    """Write last.pt before going on, when nothing else is under way. Raises NonFiniteLoss, or OSError."""
+    check_finite(run)
+    state = _finite_content(run)
+    if run.ranks.leads:
+        run.writer.write_now(run.paths.last, state, keep_previous=True)
 
 
 def save_best(run: Run) -> None:
-    """Write best.pt: what is needed to run the detector, and nothing else."""
-    best = run.state.best
-    if not run.ranks.leads or best is None:
-        return
-    content = {
-        "model": run.job.config.model,
-        "names": list(run.job.names),
-        "image_size": run.job.config.image_size,
-        "epoch": best.epoch,
-        "map50": best.map50,
-        "map50_95": best.map50_95,
-        "weights": run.state.best_weights,
-    }
-    checkpoint.save(run.paths.best, content)
+    """Have best.pt written beside the training."""
+    if run.ranks.leads and run.state.best is not None:
+        run.writer.write(run.paths.best, _best_content(run, run.state.best))
 
 
-def resume(run: Run) -> None:
-    """Continue from last.pt, or from the one before where last.pt is damaged; start afresh where there is neither.
-
-    Raises ConfigError where the checkpoint belongs to another run.
-    """
-    found, faults = checkpoint.load_newest(run.paths.last)
-    for fault in faults:
-        log.warning("warning: %s", fault)
-    if found is None:
-        if faults:
-            log.warning("warning: no usable checkpoint in %s: starting at the first epoch", run.paths.weights)
-        return
-    for key, mine in _identity(run).items():
-        if found["run"].get(key) != mine:
-            raise ConfigError(f"{key} is {mine!r}, but {run.paths.last} was made with {found['run'].get(key)!r}")
-    _restore(run, found)
-    log.info("resuming at epoch %d, step %d", run.state.epoch + 1, run.state.step)
+def ensure_best(run: Run) -> None:
+    """At the end: write best.pt if that did not succeed before. Raises OSError."""
+    if run.state.best is not None and run.writer.failed(run.paths.best):
+        run.writer.write_now(run.paths.best, _best_content(run, run.state.best))
 
 
-def _content(run: Run) -> checkpoint.State:
+def content(run: Run) -> checkpoint.State:
+    """Everything a resume needs. The tensors are those of the run: they change with its next step."""
     state = run.state
     return {
-        "run": _identity(run),
+        "run": identity(run),
         "epoch": state.epoch,
         "step": state.step,
         "losses": state.losses,
@@ -88,7 +88,20 @@ def _content(run: Run) -> checkpoint.State:
     }
 
 
-def _identity(run: Run) -> checkpoint.State:
+def _best_content(run: Run, best: EpochRow) -> checkpoint.State:
+    """What is needed to run the detector, and nothing else; its tensors never change."""
+    return {
+        "model": run.job.config.model,
+        "names": list(run.job.names),
+        "image_size": run.job.config.image_size,
+        "epoch": best.epoch,
+        "map50": best.map50,
+        "map50_95": best.map50_95,
+        "weights": run.state.best_weights,
+    }
+
+
+def identity(run: Run) -> checkpoint.State:
     """What must be the same for a checkpoint to continue this run."""
     config = run.job.config
     return {
@@ -102,20 +115,8 @@ def _identity(run: Run) -> checkpoint.State:
     }
 
 
-def _restore(run: Run, found: checkpoint.State) -> None:
-    run.model.load_state_dict(found["model"])
-    run.ema.load_state_dict(found["ema"])
-    run.optimizer.load_state_dict(found["optimizer"])
-    run.scaler.load_state_dict(found["scaler"])
-    run.state = State(
-        epoch=found["epoch"],
-        step=found["step"],
-        losses=found["losses"].to(run.device),
-        rows=[EpochRow.from_dict(row) for row in found["rows"]],
-        best=None if found["best"] is None else EpochRow.from_dict(found["best"]),
-        best_weights=found["best_weights"],
-    )
-    checkpoint.restore_random_state(found["random"])
-    save_best(run)
-    if run.state.rows:
-        run.reporter.finished_epoch(run.state.rows, run.batches_done, run.state.best)
+def _finite_content(run: Run) -> checkpoint.State:
+    state = content(run)
+    if not optim.all_finite(state["model"].values()):
+        raise NonFiniteLoss(f"the weights are not finite at epoch {run.state.epoch + 1}, step {run.state.step}")
+    return state

@@ -11,7 +11,7 @@ import torch
 
 from remote.dataset import DatasetError, open_dataset
 from remote.protocol import EXIT_BAD_INPUT, EXIT_DONE, EXIT_INTERRUPTED
-from remote.yolov9 import data, engine, recipe, snapshot
+from remote.yolov9 import data, engine, recipe, restore, snapshot
 from remote.yolov9.config import ConfigError, TrainConfig
 from remote.yolov9.distributed import Ranks, choose_device
 from remote.yolov9.interrupt import Interrupt
@@ -69,7 +69,7 @@ def _train(config: TrainConfig, ranks: Ranks, interrupt: Interrupt) -> int:
         )
     )
     if config.resume:
-        snapshot.resume(run)
+        restore.resume(run)
     return EXIT_INTERRUPTED if engine.fit(run) is engine.Ending.INTERRUPTED else EXIT_DONE
 
 

@@ -1,8 +1,6 @@
 """The trainer from its entry point to its files, on small pictures: learning, resuming, two processes, bad input."""
 
-import csv
 import json
-import math
 import signal
 import subprocess
 import sys
@@ -11,57 +9,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
+from tiny_training import ROOT, SIZE, assert_same, command, last, make_squares, rows, settings, start, train
 
 from remote import protocol
-from remote.dataset import open_dataset
 from remote.protocol import EXIT_BAD_INPUT, EXIT_DONE, EXIT_INTERRUPTED, TaskProgress
-from remote.yolov9 import engine, recipe, snapshot
-from remote.yolov9.config import TrainConfig
-from remote.yolov9.data import Pictures
-from remote.yolov9.distributed import Ranks
-from remote.yolov9.interrupt import Interrupt
-from remote.yolov9.run import Job, Run, build_run
+from remote.yolov9 import engine
 
-ROOT = Path(__file__).parents[2]
-SIZE = 64
 Config = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A set of bright squares (class 0) and dark ones (class 1) on grey noise: 12 + 4 pictures."""
-    root = tmp_path_factory.mktemp("blocks")
-    rng = np.random.default_rng(0)
-    for split, count in (("train", 12), ("val", 4)):
-        for number in range(count):
-            picture = rng.integers(100, 140, (SIZE, SIZE, 3), np.uint8)
-            lines = []
-            for cls, (shade, column) in enumerate(((250, 0), (5, SIZE // 2))):
-                side = int(rng.integers(14, 26))
-                x, y = column + int(rng.integers(0, SIZE // 2 - side)), int(rng.integers(0, SIZE - side))
-                picture[y : y + side, x : x + side] = shade
-                lines.append(f"{cls} {(x + side / 2) / SIZE} {(y + side / 2) / SIZE} {side / SIZE} {side / SIZE}\n")
-            image = root / "images" / split / f"{number}.png"
-            label = root / "labels" / split / f"{number}.txt"
-            for path in (image, label):
-                path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(picture).save(image)
-            label.write_text("".join(lines))
-    (root / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [bright, dark]\n")
-    return root
+def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_squares(tmp_path_factory.mktemp("squares"))
 
 
 @pytest.fixture
-def config(blocks: Path, tmp_path: Path) -> Config:
-    def make(output: str = "out", **changes: Any) -> dict[str, Any]:
-        base = {"data": str(blocks), "output": str(tmp_path / output), "model": "yolov9-t", "epochs": 2, "threads": 1}
-        return {**base, "image_size": SIZE, "batch": 4, "device": "cpu", "workers": 0, "val_interval": 1, **changes}
-
-    return make
+def config(squares: Path, tmp_path: Path) -> Config:
+    return lambda output="out", **changes: settings(squares, tmp_path / output, **changes)
 
 
 @pytest.fixture(autouse=True)
@@ -70,72 +36,6 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-class StopAfter(Interrupt):
-    """Asks to stop once so many batches are done."""
-
-    def __init__(self, batches: float) -> None:
-        self.batches = batches
-        self.run: Run | None = None
-
-    @property
-    def requested(self) -> bool:  # type: ignore[override]
-        return self.run is not None and self.run.batches_done >= self.batches
-
-
-def start(raw: dict[str, Any], stop_after: float = math.inf) -> Run:
-    """A run in this process, resumed where there is something to resume."""
-    checked = TrainConfig.from_dict(raw)
-    data = open_dataset(checked.data)
-    chosen = recipe.choose(checked, len(data.train), len(data.val))
-    train, val = (Pictures(part, checked.image_size, 10**9) for part in (data.train, data.val))
-    stop = StopAfter(stop_after)
-    run = build_run(Job(checked, chosen, data.names, train, val, Ranks(), torch.device("cpu"), stop))
-    stop.run = run
-    snapshot.resume(run)
-    return run
-
-
-def command(raw: dict[str, Any], folder: Path, *launcher: str) -> list[str]:
-    path = folder / f"{Path(str(raw.get('output', 'x'))).name}.json"
-    path.write_text(json.dumps(raw))
-    return [sys.executable, *launcher, "-m", "remote.yolov9.train", str(path)]
-
-
-def train(raw: dict[str, Any], folder: Path, *launcher: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(raw, folder, *launcher), cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
-    )
-
-
-def rows(raw: dict[str, Any]) -> list[dict[str, str]]:
-    text = (Path(raw["output"]) / "results.csv").read_text()
-    return list(csv.DictReader(text.splitlines(), skipinitialspace=True))
-
-
-def assert_same(a: object, b: object, place: str = "") -> None:
-    """Equal trees, tensors bit by bit (a NaN equals itself)."""
-    if isinstance(a, torch.Tensor):
-        assert isinstance(b, torch.Tensor), place
-        assert torch.equal(a, b), place
-    elif isinstance(a, dict):
-        assert isinstance(b, dict), place
-        assert a.keys() == b.keys(), place
-        for key in a:
-            assert_same(a[key], b[key], f"{place}/{key}")
-    elif isinstance(a, list | tuple):
-        assert len(a) == len(b), place
-        for index, (x, y) in enumerate(zip(a, b, strict=True)):
-            assert_same(x, y, f"{place}/{index}")
-    else:
-        assert a == b or (a != a and b != b), f"{place}: {a!r} {b!r}"
-
-
-def last(raw: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(Path(raw["output"]) / "weights" / "last.pt", weights_only=True)
-    found.pop("digest")
-    return found
 
 
 def test_a_run_stopped_at_any_step_and_resumed_equals_one_that_was_not(config):

@@ -38,8 +38,31 @@ def test_the_checkpoint_before_is_kept_and_used_when_the_last_is_torn(tmp_path: 
     path.write_bytes(path.read_bytes()[:-200])
     found, faults = checkpoint.load_newest(path)
     assert found == {"epoch": 1}
-    assert len(faults) == 1
-    assert "last.pt: not a whole checkpoint" in faults[0]
+    assert list(faults) == [path]
+    assert "last.pt: not a whole checkpoint" in faults[path]
+
+
+def test_one_that_is_whole_and_refused_is_passed_over_like_a_torn_one(tmp_path: Path):
+    path = tmp_path / "last.pt"
+    for epoch in (1, 2):
+        checkpoint.save(path, {"epoch": epoch}, keep_previous=True)
+
+    def check(candidate: Path, state: checkpoint.State) -> None:
+        if state["epoch"] == 2:
+            raise CheckpointError(f"{candidate.name}: no")
+
+    assert checkpoint.load_newest(path, check) == ({"epoch": 1}, {path: "last.pt: no"})
+
+
+def test_what_is_set_aside_gives_its_name_to_the_one_before(tmp_path: Path):
+    path = tmp_path / "last.pt"
+    for epoch in (1, 2):
+        checkpoint.save(path, {"epoch": epoch}, keep_previous=True)
+    checkpoint.set_aside(path, [path])
+    assert checkpoint.load(tmp_path / "last.unusable.pt") == {"epoch": 2}
+    assert checkpoint.load(path) == checkpoint.load(checkpoint.previous(path)) == {"epoch": 1}
+    checkpoint.set_aside(path, [path, checkpoint.previous(path)])
+    assert {file.name for file in tmp_path.iterdir()} == {"last.unusable.pt", "last.previous.unusable.pt"}
 
 
 def test_an_altered_value_is_noticed(tmp_path: Path):
@@ -66,7 +89,7 @@ def test_a_file_with_foreign_classes_is_refused_not_run(tmp_path: Path):
 
 
 def test_nothing_there_is_no_fault(tmp_path: Path):
-    assert checkpoint.load_newest(tmp_path / "last.pt") == (None, [])
+    assert checkpoint.load_newest(tmp_path / "last.pt") == (None, {})
 
 
 def test_random_states_come_back(tmp_path: Path):

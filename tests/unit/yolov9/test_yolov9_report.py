@@ -3,6 +3,8 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from remote import protocol
 from remote.protocol import TaskPaths, TaskProgress
 from remote.yolov9.report import EpochRow, Reporter, results_text
@@ -66,3 +68,43 @@ def test_an_epoch_is_one_log_line(tmp_path: Path, caplog):
     first, second = caplog.messages
     assert first == "epoch 1/5  box 1.500 cls 2.250 dfl 1.000  mAP50 0.400 mAP50-95 0.200  0.0 img/s"
     assert "mAP" not in second
+
+
+def read(path: Path) -> TaskProgress:
+    return protocol.read(path / "progress.json", TaskProgress)
+
+
+def test_a_resumed_attempt_tells_where_it_began_and_drops_rows_from_after_it(tmp_path: Path):
+    (tmp_path / "results.csv").write_text(results_text([ROW, UNSEEN]))
+    report = reporter(tmp_path)
+    report.resumed([], 3, None)
+    assert (read(tmp_path).resumed_step, read(tmp_path).step, read(tmp_path).epoch) == (3, 3, 0)
+    assert (tmp_path / "results.csv").read_text() == results_text([])
+    report.finished_epoch([ROW], 10, ROW)
+    assert (read(tmp_path).resumed_step, read(tmp_path).step) == (3, 10)
+
+
+def test_a_run_that_begins_resumed_nothing_and_has_no_results_yet(tmp_path: Path):
+    report = reporter(tmp_path)
+    report.saves_every(42.5)
+    report.beat(3.0)
+    assert (read(tmp_path).resumed_step, read(tmp_path).checkpoint_seconds) == (None, 42.5)
+    assert not (tmp_path / "results.csv").exists()
+
+
+def test_files_that_cannot_be_written_are_said_once_and_written_at_the_end(tmp_path: Path, caplog):
+    blocked = tmp_path / "task"
+    blocked.write_text("a file where the folder should be")
+    report = reporter(blocked)
+    with caplog.at_level(logging.WARNING, "yolov9"):
+        report.finished_epoch([ROW], 10, ROW)
+        report.finished_epoch([ROW, UNSEEN], 20, ROW)
+    assert [message.split(" cannot")[0] for message in caplog.messages] == [
+        f"warning: {blocked / name}" for name in ("results.csv", "progress.json")
+    ]
+    with pytest.raises(OSError, match="task"):
+        report.finish()
+    blocked.unlink()
+    report.finish()
+    assert (blocked / "results.csv").read_text() == results_text([ROW, UNSEEN])
+    assert read(blocked).step == 20
