@@ -12,7 +12,7 @@ from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.report import Note
 from launcher.run import Run
 from launcher.services import Services
-from launcher.ssh import SshError
+from launcher.ssh import HostKeyMismatch, SshError
 from pricing.cost import PriceChange
 
 _ASK_SECONDS = 600
@@ -67,5 +67,5 @@ def tell_agent(run: Run, services: Services) -> None:
         return
     try:
         services.machine(run).set_budget(spec)
-    except SshError as error:
+    except (SshError, HostKeyMismatch) as error:
         services.report(Note(f"the agent could not be told of the new price: {error}"))

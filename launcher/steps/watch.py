@@ -70,8 +70,7 @@ def hear_or_ask(run: Run, services: Services) -> AgentStatus | Event | None:
     except SshError as error:
         return ask_provider(run, services, str(error))
     except HostKeyMismatch as error:
-        hint = "the machine is being ended; checkpoints already in the storage are kept"
-        return StepFailed(at=services.clock.now(), message=str(error), hint=hint, outcome=Outcome.FAILED)
+        return ask_provider(run, services, str(error), stranger=True)
     if status is not None and status.reason is not None:
         return status
     return _overdue(run, services, services.facts.power_off_seconds) or status
@@ -92,8 +91,12 @@ def _is_past(run: Run, services: Services, grace_seconds: float) -> bool:
     return services.clock.now() > lease.deadline + timedelta(seconds=grace_seconds)
 
 
-def ask_provider(run: Run, services: Services, silence: str) -> AgentStatus | Event | None:
-    """What the provider says about a machine that does not answer: the event where it is gone, else what is posted."""
+def ask_provider(run: Run, services: Services, silence: str, *, stranger: bool = False) -> AgentStatus | Event | None:
+    """What the provider says about a machine that does not answer: the event where it is gone, else what is posted.
+
+    `stranger`: another machine answers at its address. Clouds give an address away soon after a machine's end; while it
+    runs, nobody else may have it.
+    """
     lease = run.lease
     assert lease is not None  # noqa: S101 - only asked while a lease is open
     ref = InstanceRef(lease.selection.offer.region, str(lease.instance_id))
@@ -104,6 +107,9 @@ def ask_provider(run: Run, services: Services, silence: str) -> AgentStatus | Ev
         return _overdue(run, services, services.facts.stop_limit_seconds)
     if status.state in {InstanceState.GONE, InstanceState.STOPPED}:
         return _after_the_end(run, status, services)
+    if stranger and status.state is InstanceState.RUNNING:
+        hint = "the machine is being ended; checkpoints already in the storage are kept"
+        return StepFailed(at=services.clock.now(), message=silence, hint=hint, outcome=Outcome.FAILED)
     services.report(Note(f"the machine does not answer ({silence}), the provider says {status.state}; still trying"))
     return _overdue(run, services, services.facts.power_off_seconds) or _posted(run, lease, services)
 
