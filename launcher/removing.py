@@ -91,10 +91,10 @@ class Removal:
     def _still_orphaned(self, run_id: str, orphans: Sequence[Found]) -> list[Found]:
         """Those that are still there and still orphaned, as they are now; the others get their result."""
         judged, gaps = self._look_again(run_id)
-        now = {_identity(one.found): one for one in judged}
+        now = {one.found.key: one for one in judged}
         doomed = []
         for one in orphans:
-            again = now.get(_identity(one))
+            again = now.get(one.key)
             if again is not None and again.is_orphan:
                 doomed.append(again.found)
             elif again is not None:
@@ -174,7 +174,3 @@ def exit_code(sweep: Sweep, done: Sequence[Done], *, interrupted: bool) -> ExitC
     if any(one.found.may_bill for one in left):
         return ExitCode.NOT_CONFIRMED_GONE
     return ExitCode.REFUSED if left or sweep.gaps else ExitCode.DONE
-
-
-def _identity(found: Found) -> tuple[str, ...]:
-    return (found.kind, found.region, found.id, found.handle)

@@ -145,14 +145,14 @@ def _because(reason: str) -> str:
 
 def sweep_document(sweep: Sweep, done: Sequence[Done] | None) -> dict[str, object]:
     """A sweep; `done` is None where nothing was to be removed."""
-    results = {} if done is None else {_key(one.found): one for one in done}
+    results = {} if done is None else {one.found.key: one for one in done}
     return {
         "at": _iso(sweep.at),
         "dry_run": done is None,
         "complete": not sweep.gaps,
         "regions": list(sweep.regions),
         "gaps": [asdict(gap) for gap in sweep.gaps],
-        "items": [_item(judged, results.get(_key(judged.found))) for judged in sweep.items],
+        "items": [_item(judged, results.get(judged.found.key)) for judged in sweep.items],
         "runs": [
             {"run_id": run, "alive": sweep.beats[run].life(sweep.at) if run in sweep.beats else None, "places": places}
             for run, places in sweep.places.items()
@@ -183,10 +183,6 @@ def _item(judged: Judged, done: Done | None) -> dict[str, object]:
         "result": None if done is None else done.result.value,
         "result_reason": None if done is None else done.reason,
     }
-
-
-def _key(found: Found) -> tuple[str, str, str, str]:
-    return (found.kind, found.region, found.id, found.handle)
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -58,6 +58,11 @@ class Found:
     """What the provider needs beside the id to remove it."""
 
     @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The same thing at another time has the same."""
+        return (self.kind, self.region, self.id, self.handle)
+
+    @property
     def may_bill(self) -> bool:
         """Whether something is paid for, or can be at any moment, as long as this is there."""
         starts = self.kind in {Kind.INSTANCE, Kind.SPOT_REQUEST}
