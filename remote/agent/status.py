@@ -28,6 +28,7 @@ class Board:
         now = clock.now()
         tasks = [TaskStatus(task.name) for task in job.tasks]
         self.status = AgentStatus(job.run_id, job.lease_id, Phase.STARTING, now, now, pid, tasks)
+        self._uploaded, self._downloaded = self._carried()
 
     def enter(self, phase: Phase) -> None:
         """Move forward to `phase` and note how long the one before took. A step back changes nothing."""
@@ -57,6 +58,22 @@ class Board:
     def announce(self, notice: dict[str, str] | None, rebalance: str | None) -> None:
         """Take over what the provider said."""
         self.status = replace(self.status, notice=notice, rebalance=rebalance)
+
+    def moved(self, *, uploaded: int, downloaded: int) -> None:
+        """Take over how many bytes the transfer programs of this agent have sent and fetched."""
+        self.status = replace(
+            self.status,
+            uploaded_bytes=self._uploaded + uploaded,
+            downloaded_bytes=self._downloaded + downloaded,
+        )
+
+    def _carried(self) -> tuple[int, int]:
+        """What was sent and fetched under an agent of this lease that died."""
+        try:
+            before = protocol.read(self._paths.status, AgentStatus)
+        except (OSError, ValueError, protocol.ProtocolError):
+            return 0, 0
+        return before.uploaded_bytes, before.downloaded_bytes
 
     def end(self, reason: Reason, message: str) -> None:
         """Say why it ended. The first reason stands; a later message is added."""

@@ -65,6 +65,7 @@ class Supervisor:
         self._resumes = ResumeCheck({})
         self._trainers: list[Trainer] = []
         self._stop: Stop | None = None
+        self._downloaded = 0
 
     def terminate(self) -> None:
         """For the handler of SIGTERM: stop at the next beat."""
@@ -105,8 +106,10 @@ class Supervisor:
         problem = unfit(self._job, self._paths.root, self._programs)
         if problem is None:
             self._board.enter(Phase.STAGING)
+            self._paths.stage_outcome.unlink(missing_ok=True)
             code = self._watched("stage", STAGE_SILENCE_SECONDS)
             outcome = self._transfers.outcome(self._paths.stage_outcome)
+            self._downloaded = 0 if outcome is None else outcome.bytes
             if self._stop is not None:
                 return None
             if code == 0 and outcome is not None and outcome.ok and outcome.final and outcome.data:
@@ -228,6 +231,7 @@ class Supervisor:
     def _conclude(self) -> None:
         """Say why it ended: first as an object in the storage, then in the status."""
         self._board.warn("")
+        self._board.moved(uploaded=self._sync.bytes, downloaded=self._downloaded)
         self._board.end(*self._verdict())
         closing = replace(self._board.status, phase=Phase.ENDED, at=self._clock.now())
         self._write(self._paths.outcome, protocol.encode(closing))
@@ -304,6 +308,7 @@ class Supervisor:
         """One beat: write the status, wait, look for reasons to stop. Raises OutOfTime."""
         if self._trainers:
             self._board.tasks([trainer.status() for trainer in self._trainers])
+        self._board.moved(uploaded=self._sync.bytes, downloaded=self._downloaded)
         self._board.publish()
         self._clock.sleep(self._job.beat_seconds)
         self._post.keep()

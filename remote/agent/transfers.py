@@ -102,11 +102,16 @@ class SyncProgram:
         """What is wrong: why it last failed, what it warns of; empty while all is well."""
         self.done = False
         """The last pass is complete."""
+        self.bytes = 0
+        """Sent by all the programs that there were."""
+        self._bytes_before = 0
 
     def keep(self) -> TransferOutcome | None:
         """Start it if it does not run, end it if it hangs, note its end, and return its newest outcome."""
         code = None if self._child is None else self._child.poll()
         outcome = self._transfers.outcome(self._paths.sync_outcome)  # after the poll: its last word is there by then
+        if outcome is not None and self._child is not None:
+            self.bytes = self._bytes_before + outcome.bytes
         if code is not None:
             self._ended(code, outcome)
         elif self._child is None:
@@ -129,7 +134,9 @@ class SyncProgram:
             self._child.kill()
 
     def _start(self) -> None:
+        self._bytes_before = self.bytes
         try:
+            self._paths.sync_outcome.unlink(missing_ok=True)
             self._child = self._transfers.start("sync")
         except OSError as error:
             self._failed(f"transfer sync cannot be started: {error}")

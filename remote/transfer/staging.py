@@ -170,7 +170,7 @@ def _fetch(work: Staging, store: RemoteStore, task: TaskSpec) -> tuple[Checkpoin
     if checkpoint is not None:
         log.info("task %s: checkpoint of epoch %d, step %d restored", task.name, checkpoint.epoch, checkpoint.step)
         for name, place in {"results.csv": paths.results, "best.pt": paths.best, "train.log": paths.log}.items():
-            _restore_beside(store, run.artifact(task.name, name), place)
+            _restore_beside(work, store, run.artifact(task.name, name), place)
     elif warnings:
         warnings.append(f"no stored checkpoint of {task.name} can be used: it begins with the first step")
     return checkpoint, warnings
@@ -180,9 +180,9 @@ def _fetched(work: Staging, task: str) -> Path:
     return work.paths.transfer / f"{task}.restored.pt"
 
 
-def _restore_beside(store: RemoteStore, key: str, target: Path) -> None:
+def _restore_beside(work: Staging, store: RemoteStore, key: str, target: Path) -> None:
     try:
-        store.get(key, target)
+        store.get(key, target, work.report.moved)
     except StoreMissing:
         log.info("%s is not stored", key)
 

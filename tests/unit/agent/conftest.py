@@ -115,21 +115,21 @@ class Lease:
 
         return plan
 
-    def syncing(self, seconds: float = 2, code: int = 0, message: str = ""):
-        """It beats while it lives and ends `seconds` after the final request."""
+    def syncing(self, seconds: float = 2, code: int = 0, message: str = "", sent: int = 0):
+        """It beats while it lives and ends `seconds` after the final request, having `sent` so many bytes."""
 
         def plan(child: FakeChild) -> None:
             def beat(now: float) -> None:
                 ok = not message
                 if self.paths.final_request.exists() and child.ends_at is None:
                     child.ends_in(seconds, code)
-                outcome = TransferOutcome(ok=ok, message=message, checkpoint=CHECKPOINT, at=now)
+                outcome = TransferOutcome(ok=ok, message=message, bytes=sent, checkpoint=CHECKPOINT, at=now)
                 protocol.write(self.paths.sync_outcome, outcome)
 
             child.on_poll = beat
             child.on_end = lambda: protocol.write(
                 self.paths.sync_outcome,
-                TransferOutcome(ok=code == 0, message=message, final=True, checkpoint=CHECKPOINT, at=self.clock.time),
+                TransferOutcome(code == 0, message, final=True, bytes=sent, checkpoint=CHECKPOINT, at=self.clock.time),
             )
 
         return plan

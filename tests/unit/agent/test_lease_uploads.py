@@ -10,7 +10,7 @@ from agent_ports import CHECKPOINT
 from remote import protocol
 from remote.agent.preemption import Metadata
 from remote.agent.transfers import FINAL_FAILURES, SYNC_SILENCE_SECONDS
-from remote.protocol import Reason, TaskState, TransferOutcome
+from remote.protocol import AgentStatus, Phase, Reason, TaskState, TransferOutcome
 
 
 def test_a_sync_program_that_dies_is_started_again(lease) -> None:
@@ -187,3 +187,27 @@ def test_the_silence_of_the_metadata_service_is_no_preemption(lease) -> None:
     one.notices = Metadata("http://127.0.0.1:9")
     one.programs.plans["task/a"] = [one.training(60)]
     assert one.run().reason is Reason.COMPLETED
+
+
+def test_the_status_counts_what_all_programs_of_the_lease_have_moved(lease) -> None:
+    one = lease()
+    one.programs.plans["transfer/stage"] = [one.staging(bytes=1000)]
+
+    def dying(child) -> None:
+        one.syncing(sent=50)(child)
+        child.ends_in(4, -9)
+
+    one.programs.plans["transfer/sync"] = [dying, one.syncing(sent=7)]
+    status = one.run()
+    assert (status.uploaded_bytes, status.downloaded_bytes) == (57, 1000)
+    assert one.stored_outcome().uploaded_bytes == 57
+
+
+def test_an_agent_that_is_started_again_goes_on_counting(lease) -> None:
+    one = lease()
+    before = AgentStatus("run", "lease", Phase.TRAINING, 1.0, 1.0, 7, uploaded_bytes=50, downloaded_bytes=1000)
+    protocol.write(one.paths.status, before)
+    protocol.write(one.paths.sync_outcome, TransferOutcome(ok=True, bytes=50))
+    one.programs.plans["transfer/sync"] = [one.syncing(sent=7)]
+    status = one.run()
+    assert (status.uploaded_bytes, status.downloaded_bytes) == (57, 1000)
