@@ -31,7 +31,7 @@ from pricing.cost import (
     standing_lines,
     total,
 )
-from pricing.extras import Objects, Sizes, Traffic, object_lines, objects_of, planned_sizes, transfer_lines
+from pricing.extras import Moved, Objects, Sizes, Traffic, object_lines, objects_of, planned_sizes, transfer_lines
 from pricing.ledger import EndedBy, LeaseInterval, LedgerEntry, ledger_entry
 from pricing.offers import Offer
 from remote.protocol import Budget, PricePoint
@@ -82,15 +82,16 @@ def _owed(run: Run, machine: _Machine, seconds: float, rates: Rates) -> Decimal:
 def _lines_beside(run: Run, machine: _Machine, billed: int, rates: Rates) -> tuple[CostLine, ...]:
     """What a run with this machine pays beside machines: the traffic of this one, and its objects."""
     objects = _objects(run, machine.traffic, billed, open_machines=1)
-    return _transfers(run, machine, billed, rates) + object_lines(machine.offer.provider, objects, rates)
+    transfers = _transfers(run, machine, machine.traffic.moved(billed), rates)
+    return transfers + object_lines(machine.offer.provider, objects, rates)
 
 
-def _transfers(run: Run, machine: _Machine, billed: int, rates: Rates) -> tuple[CostLine, ...]:
+def _transfers(run: Run, machine: _Machine, moved: Moved, rates: Rates) -> tuple[CostLine, ...]:
     """Traffic of a machine with the bucket; none inside one region, or where the bucket's region is not known."""
     region = run.opened.storage_region
     if region is None or region == machine.offer.region:
         return ()
-    return transfer_lines(machine.offer.provider, region, machine.traffic.moved(billed), rates)
+    return transfer_lines(machine.offer.provider, region, moved, rates)
 
 
 def _objects(run: Run, traffic: Traffic, open_billed: int, *, open_machines: int) -> Objects:
@@ -196,9 +197,19 @@ def _up(usd: Decimal) -> float:
 
 
 def close_entry(
-    run: Run, lease: Lease, started_at: datetime, ended_at: datetime, ended_by: EndedBy, rates: Rates
+    run: Run,
+    lease: Lease,
+    started_at: datetime,
+    ended_at: datetime,
+    ended_by: EndedBy,
+    rates: Rates,
+    *,
+    metered: Moved | None = None,
 ) -> LedgerEntry:
-    """The ledger entry of a lease whose machine is gone: its prices, and its traffic with a bucket elsewhere."""
+    """The ledger entry of a lease whose machine is gone: its prices, and its traffic with a bucket elsewhere.
+
+    `metered`: what the agent counted of that traffic; else it is estimated.
+    """
     interval = LeaseInterval(
         lease.lease_id, run.run_id, started_at, max(started_at + timedelta(seconds=1), ended_at), ended_by
     )
@@ -210,6 +221,6 @@ def close_entry(
         lease.disk_gib,
         rates,
         prices=lease.prices,
-        beside=_transfers(run, machine, billed, rates),
+        beside=_transfers(run, machine, metered or machine.traffic.moved(billed), rates),
         estimate_usd=lease.selection.estimate.usd,
     )

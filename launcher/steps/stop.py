@@ -7,6 +7,7 @@ reported as unconfirmed, the loudest error there is.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 from launcher import mailbox
 from launcher.errors import Exhausted, GpucostError, StopUnconfirmed
@@ -41,6 +42,7 @@ from launcher.services import Services
 from launcher.ssh import HostKeyMismatch, SshError
 from launcher.steps.sync import drain
 from launcher.storage.interface import StorageError
+from pricing.extras import Moved
 from pricing.ledger import EndedBy, LedgerEntry
 from pricing.planner import NoOfferFits
 from remote.protocol import Phase, Reason, StopCommand
@@ -189,7 +191,16 @@ def _entry(
     begin = min(started) if started else lease.running_since or lease.requested_at
     by_provider = any(machine.ended_by is EndCause.PROVIDER for machine in machines)
     ended_by = EndedBy.PROVIDER if by_provider else EndedBy.US
-    return close_entry(run, lease, begin, _end_of_billing(machines, begin, latest), ended_by, services.rates)
+    end = _end_of_billing(machines, begin, latest)
+    return close_entry(run, lease, begin, end, ended_by, services.rates, metered=_metered(lease, services))
+
+
+def _metered(lease: Lease, services: Services) -> Moved | None:
+    """The agent's own count of what it moved, from its last words; None where it had none, or counted nothing."""
+    said = services.folder.last_status()
+    if said is None or said.lease_id != lease.lease_id or said.phase is not Phase.ENDED or not said.uploaded_bytes:
+        return None
+    return Moved(Decimal(said.downloaded_bytes), Decimal(said.uploaded_bytes))
 
 
 def _end_of_billing(machines: list[InstanceStatus], begin: datetime, latest: datetime) -> datetime:

@@ -57,6 +57,8 @@ class AgentScript:
     exit_code: int = 1
     starts: bool = True
     """False: the agent dies before its first beat."""
+    uploads: int = 0
+    """Bytes that the agent counts as sent to the storage; 0: it does not count."""
     posts: bool = True
     """False: the agent cannot write to the storage while it works."""
     trained: list[tuple[str, str, int]] = field(default_factory=list)
@@ -251,6 +253,8 @@ class FakeAgent:
 
     def _end(self) -> None:
         self._enter(Phase.ENDED)
+        uploaded = self.script.uploads
+        self.status = replace(self.status, uploaded_bytes=uploaded, downloaded_bytes=uploaded // 2)
         closing = replace(self.status, at=self._now())
         if not self.store.down_for_machines:
             self.store.objects[self.stored.outcome(self.job.lease_id)] = protocol.encode(closing).encode()

@@ -46,6 +46,15 @@ def test_a_machine_in_another_region_than_the_bucket_pays_for_what_it_moves(tmp_
     assert kinds(run.entries[0].lines) == [*MACHINE, "data set from us-west-2", "checkpoints to us-west-2"]
 
 
+def test_traffic_that_the_agent_counted_is_charged_as_counted(tmp_path):
+    made = world(tmp_path, "us-west-2")
+    made.script.uploads = 3 * 10**9
+    run = made.drive(made.open())
+    fetched, stored = run.entries[0].lines[-2:]
+    assert (fetched.what, fetched.quantity) == ("data set from us-west-2", Decimal("1.5"))
+    assert (stored.what, stored.quantity) == ("checkpoints to us-west-2", Decimal(3))
+
+
 def test_each_machine_of_a_preempted_run_fetches_the_data_again(tmp_path):
     made = world(tmp_path, "eu-west-1", offers=(SPOT_EAST, SPOT_WEST))
     run_id = made.open()
