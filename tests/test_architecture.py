@@ -168,13 +168,13 @@ def test_the_launcher_is_imported_from_the_command_line_down():
 
 def test_only_the_wiring_knows_which_adapter_stands_behind_a_port():
     users = {name for name in users_of("launcher.providers.aws") if not within(name, "launcher.providers.aws")}
-    assert users == {"launcher.wiring", "launcher.sweep_wiring", "launcher.storage.s3"}
-    assert users_of("launcher.storage.s3") == {"launcher.wiring", "launcher.sweep_wiring"}
+    assert users == {"launcher.wiring", "launcher.sweep.wiring", "launcher.storage.s3"}
+    assert users_of("launcher.storage.s3") == {"launcher.wiring", "launcher.sweep.wiring"}
 
 
 def test_the_embedded_cloud_is_reached_from_four_places_and_knows_nothing_of_runs():
     outside = {name for name in users_of("launcher.sandbox") if not within(name, "launcher.sandbox")}
-    assert outside <= {"launcher.wiring", "launcher.sweep_wiring", "launcher.embedded", "launcher.cli.sandbox"}
+    assert outside <= {"launcher.wiring", "launcher.sweep.wiring", "launcher.embedded", "launcher.cli.sandbox"}
     for path in sources("launcher.sandbox"):
         known = {found.module for found in imports(path) if within(found.module, *PACKAGES)}
         assert {m for m in known if not within(m, "launcher.sandbox", "launcher.errors")} <= {"launcher"}, name_of(path)
@@ -193,7 +193,7 @@ def test_vendors_stop_at_their_adapters():
 
 
 @pytest.mark.parametrize(
-    "name", ["run", "events", "recovery", "limits", "planning", "units", "render", "render_sweep", "verdicts"]
+    "name", ["run", "events", "recovery", "limits", "planning", "units", "render", "sweep.render", "sweep.verdicts"]
 )
 def test_the_core_does_no_input_or_output(name):
     doing = {"os", "io", "pathlib", "socket", "subprocess", "time", "shutil", "tempfile", "urllib", "random", "secrets"}

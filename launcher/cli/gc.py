@@ -12,8 +12,8 @@ from launcher.errors import BadInput, ExitCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from launcher.removing import Done
-    from launcher.sweeping import Sweep, Sweeper
+    from launcher.sweep.looking import Sweep, Sweeper
+    from launcher.sweep.removing import Done
 
 
 @click.command("gc")
@@ -37,18 +37,18 @@ def gc_command(
     Orphaned is what is past its deadline by half an hour and belongs to no run that lives. Buckets are listed and never
     deleted.
     """
-    from launcher import removing, sweeping
     from launcher.interrupts import Interrupts
-    from launcher.sweep_wiring import connect_sweeper
+    from launcher.sweep import looking, removing
+    from launcher.sweep.wiring import connect_sweeper
 
     if profile is not None and cloud != "aws":
         raise click.UsageError(f"--profile is for --cloud aws, not for {cloud}")
     context = make_context()
-    scope = sweeping.Scope(regions, tuple(_checked(output) for output in outputs))
+    scope = looking.Scope(regions, tuple(_checked(output) for output in outputs))
     sweeper = connect_sweeper(cloud, profile, context)
     if sweeper is None:
         return _nothing_runs(as_json=as_json)
-    sweep = sweeping.look(sweeper, scope)
+    sweep = looking.look(sweeper, scope)
     _warn(sweep)
     if not yes:
         return _listed(sweep, _again(regions, outputs, cloud, profile), as_json=as_json)
@@ -76,20 +76,20 @@ def _nothing_runs(*, as_json: bool) -> int:
 
 
 def _warn(sweep: Sweep) -> None:
-    from launcher.render_sweep import show_gaps
+    from launcher.sweep.render import show_gaps
 
     for line in show_gaps(sweep.gaps):
         click.secho(line, err=True, fg="red", bold=True)
 
 
 def _show(sweep: Sweep) -> None:
-    from launcher.render_sweep import show_sweep
+    from launcher.sweep.render import show_sweep
 
     click.echo(show_sweep(sweep, width=columns()))
 
 
 def _listed(sweep: Sweep, again: str, *, as_json: bool) -> int:
-    from launcher.render_sweep import sweep_document
+    from launcher.sweep.render import sweep_document
 
     if as_json:
         print_json("gc", sweep_document(sweep, None))
@@ -110,7 +110,7 @@ def _again(regions: tuple[str, ...], outputs: tuple[str, ...], cloud: str, profi
 
 
 def _ended(sweep: Sweep, done: Sequence[Done], sweeper: Sweeper, code: ExitCode, *, as_json: bool) -> int:
-    from launcher.render_sweep import show_done, sweep_document
+    from launcher.sweep.render import show_done, sweep_document
 
     if as_json:
         print_json("gc", {**sweep_document(sweep, done), "exit_code": int(code)})

@@ -1,6 +1,6 @@
 """The sweep port: whatever carries gpucost's tags in an account, of any run and made by any launcher, and its removal.
 
-Finds and removes; what is to be removed is decided by `launcher.verdicts`. Every call may be made twice.
+Finds and removes; what is to be removed is decided by `launcher.sweep.verdicts`. Every call may be made twice.
 """
 
 from __future__ import annotations

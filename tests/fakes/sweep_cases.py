@@ -14,10 +14,10 @@ from memory_object_store import FakeStore
 from launcher.clouds import AWS
 from launcher.interrupts import Interrupts
 from launcher.providers.sweep import Found, Kind
-from launcher.removing import Done, Result, remove_orphans
 from launcher.report import Update
 from launcher.storage.interface import ObjectStore, StorageError
-from launcher.sweeping import LocalRun, Scope, Sweep, Sweeper, look
+from launcher.sweep.looking import LocalRun, Scope, Sweep, Sweeper, look
+from launcher.sweep.removing import Done, Result, remove_orphans
 from pricing.sources.tables import load_offers, load_rates
 from pricing.standing import StandingPrices
 from remote.protocol import StoredRun

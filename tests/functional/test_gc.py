@@ -16,11 +16,11 @@ from launcher.clouds import AWS
 from launcher.errors import BadInput, ExitCode, ProviderError
 from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.providers.sweep import Found, Kind
-from launcher.removing import Result, exit_code
-from launcher.render_sweep import show_done, show_sweep, sweep_document
 from launcher.storage.interface import StorageError
-from launcher.sweeping import LocalRun, Scope, usd_per_day
-from launcher.verdicts import GRACE
+from launcher.sweep.looking import LocalRun, Scope, usd_per_day
+from launcher.sweep.removing import Result, exit_code
+from launcher.sweep.render import show_done, show_sweep, sweep_document
+from launcher.sweep.verdicts import GRACE
 
 PAST = hours(-2)
 MACHINE = thing(Kind.INSTANCE, deadline=PAST, state="running", note="g4dn.xlarge spot")

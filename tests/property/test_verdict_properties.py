@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sweep_cases import OTHER, RUN, hours, thing
 
 from launcher.providers.sweep import ENDING, Kind
-from launcher.verdicts import ALIVE_WITHIN, GRACE, Heartbeat, judge_all, started_at
+from launcher.sweep.verdicts import ALIVE_WITHIN, GRACE, Heartbeat, judge_all, started_at
 
 NOW = hours(0)
 MOMENTS = st.integers(-10_000, 3_000).map(lambda minutes: NOW + timedelta(minutes=minutes))

@@ -8,7 +8,7 @@ import pytest
 from memory_object_store import FakeStore
 from sweep_cases import OTHER, OUTPUT, RUN, beat, hours, post
 
-from launcher.heartbeats import heartbeat, runs_among
+from launcher.sweep.heartbeats import heartbeat, runs_among
 from remote.protocol import AgentStatus, Phase, StoredRun, encode
 
 STATUS = StoredRun(RUN).posted_status(f"{RUN}-1")

@@ -8,7 +8,7 @@ import pytest
 from sweep_cases import OTHER, RUN, hours, thing
 
 from launcher.providers.sweep import ENDING, Kind
-from launcher.verdicts import ALIVE_WITHIN, GRACE, LONGEST, Action, Heartbeat, judge_all, started_at
+from launcher.sweep.verdicts import ALIVE_WITHIN, GRACE, LONGEST, Action, Heartbeat, judge_all, started_at
 
 NOW = hours(0)
 PAST = hours(-2)

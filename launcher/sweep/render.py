@@ -9,11 +9,11 @@ from decimal import Decimal
 
 from launcher.clouds import CloudFacts
 from launcher.providers.sweep import Found, Gap, Kind
-from launcher.removing import Done
 from launcher.render import table
-from launcher.sweeping import Sweep, unknown_costs, usd_per_day
+from launcher.sweep.looking import Sweep, unknown_costs, usd_per_day
+from launcher.sweep.removing import Done
+from launcher.sweep.verdicts import Judged
 from launcher.units import show_duration, show_usd
-from launcher.verdicts import Judged
 
 HEAD = ("  kind", "id", "where", "age", "deadline", "USD/day", "what it is", "what happens, and why")
 NARROW = (0, 1, 2, 3, 4, 5, 7)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from launcher.storage.interface import ObjectStore, StorageError
-from launcher.verdicts import Heartbeat, started_at
+from launcher.sweep.verdicts import Heartbeat, started_at
 from remote.protocol import SCHEMA, StoredRun
 
 

@@ -16,13 +16,13 @@ from typing import TypeVar
 from launcher.clock import Clock
 from launcher.clouds import CloudFacts
 from launcher.errors import BadInput, ProviderError
-from launcher.heartbeats import heartbeat, runs_among
 from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.providers.sweep import Found, Gap, Kind, Listing, ResourceSweep, joined
 from launcher.report import Note, Reporter
 from launcher.storage.interface import ObjectStore, StorageError
+from launcher.sweep.heartbeats import heartbeat, runs_among
+from launcher.sweep.verdicts import Heartbeat, Judged, judge_all, started_at
 from launcher.units import show_gib
-from launcher.verdicts import Heartbeat, Judged, judge_all, started_at
 from pricing.standing import StandingPrices
 
 ASKED_AT_ONCE = 8

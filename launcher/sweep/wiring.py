@@ -12,7 +12,7 @@ from launcher.history import load_run
 from launcher.providers.interface import RefusedError
 from launcher.report import Note
 from launcher.storage.interface import ObjectStore, StorageError
-from launcher.sweeping import LocalRun, Sweeper
+from launcher.sweep.looking import LocalRun, Sweeper
 from pricing.sources.tables import load_offers, load_rates
 from pricing.standing import StandingPrices
 

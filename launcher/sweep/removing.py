@@ -15,8 +15,8 @@ from launcher.interrupts import Interrupted, Interrupts
 from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.providers.sweep import Found, InUseError, Kind, joined
 from launcher.report import Note
-from launcher.sweeping import Sweep, Sweeper, read_beats
-from launcher.verdicts import Judged, judge_all
+from launcher.sweep.looking import Sweep, Sweeper, read_beats
+from launcher.sweep.verdicts import Judged, judge_all
 
 _FIRST = frozenset({Kind.INSTANCE, Kind.SPOT_REQUEST})
 """What can hold, or start, everything else."""
