@@ -147,6 +147,8 @@ class JobSpec(_Strict):
     budget: Usd | None = None
     deadline: Seconds | None = None
     """Seconds from the start by which the machine must be gone."""
+    boot_limit: Seconds | None = None
+    """Seconds from a machine's launch to a login, then another one is tried; none: what the cloud's machines need."""
     disk: Gib = 100
     layout: Layout = Layout()
     trainer: TrainerOptions = TrainerOptions()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from launcher.events import (
@@ -16,6 +16,7 @@ from launcher.events import (
     Outcome,
     StepFailed,
 )
+from launcher.jobspec import parse
 from launcher.machine import Machine
 from launcher.providers.interface import (
     CapacityError,
@@ -35,6 +36,8 @@ from launcher.storage.interface import StorageError
 from launcher.templating import user_data
 
 _LAUNCH_TRIES = 4
+_TELL_SECONDS = 120
+"""Most machines let in sooner; from then on it is told what keeps this one."""
 
 
 def provision(run: Run, services: Services) -> Event:
@@ -48,7 +51,8 @@ def provision(run: Run, services: Services) -> Event:
         return _arm_cloud_stop(ref, lease, services)
     if not services.folder.private_key.exists():
         return Abandoned(at=services.clock.now(), message="the key of this machine is on the one that launched it")
-    return _await_login(ref, lease, services)
+    limit = parse(run.opened.job, {}, run.run_id).boot_limit or services.facts.boot_limit_seconds
+    return _await_login(ref, lease, services, limit)
 
 
 def _launch(run: Run, lease: Lease, services: Services) -> Event:
@@ -131,32 +135,62 @@ def _request(run: Run, lease: Lease, services: Services) -> LaunchRequest:
     )
 
 
-def _await_login(ref: InstanceRef, lease: Lease, services: Services) -> Event:
-    give_up = services.clock.monotonic() + services.facts.boot_limit_seconds
-    seen = ""
-    while services.clock.monotonic() < give_up:
+def _await_login(ref: InstanceRef, lease: Lease, services: Services, limit_seconds: float) -> Event:
+    started = services.clock.monotonic()
+    trouble = told = _Trouble("it is not known to run")
+    while services.clock.monotonic() < started + limit_seconds:
         services.mirror.beat()
         try:
             status = services.provider.describe(ref)
         except UnreachableError as error:
             services.report(Note(f"the provider does not answer ({error}); asking again"))
-            seen = str(error)
+            trouble = _Trouble("the provider does not answer", str(error))
             services.clock.sleep(services.facts.poll_seconds)
             continue
         if _ended(status, lease, services):
             reason = f"the machine ended while it started: {status.reason or 'no reason given'}"
             return CapacityRefused(at=services.clock.now(), message=reason)
+        said = ""
         if status.state is InstanceState.RUNNING and status.address and status.host_key:
-            event, seen = _try_login(status, lease, services)
+            event, said = _try_login(status, lease, services)
             if event is not None:
                 return event
-        seen = status.console_tail or seen
+        trouble = _trouble(status, said, trouble, services.facts.user)
+        if trouble.cause != told.cause and services.clock.monotonic() >= started + _TELL_SECONDS:
+            services.report(Note(f"no login yet: {trouble}; waiting for {limit_seconds:.0f} s in all"))
+            told = trouble
         services.clock.sleep(services.facts.poll_seconds)
-    message = (
-        f"no login after {services.facts.boot_limit_seconds:.0f} s (security group, subnet without a public address, "
-        f"or a broken boot); last seen: {seen or 'nothing'}"
+    return CapacityRefused(at=services.clock.now(), message=f"no login after {limit_seconds:.0f} s: {trouble}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    """Why a machine does not let us in, as far as can be told from here."""
+
+    cause: str
+    seen: str = ""
+    """The last lines of its console, or the words of the connection."""
+
+    def __str__(self) -> str:
+        return f"{self.cause}; last seen: {self.seen or 'nothing'}"
+
+
+def _trouble(status: InstanceStatus, said: str, before: _Trouble, user: str) -> _Trouble:
+    """The likeliest cause, from how far the machine came."""
+    seen = said or status.console_tail or before.seen
+    if status.state is not InstanceState.RUNNING:
+        return _Trouble("it is still being started", seen)
+    if not status.address:
+        return _Trouble("it has no public address, since its subnet gives none", seen)
+    if not status.host_key:
+        return _Trouble("its console shows no host key: a slow or broken boot", seen)
+    if "uthentication" in said:
+        return _Trouble(f"it does not take the key for user {user}: another image, or a broken boot", seen)
+    if "refused" in said:
+        return _Trouble("nothing answers on its SSH port: a slow or broken boot", seen)
+    return _Trouble(
+        "its SSH port is out of reach: a security group, a route, or this computer's address has changed", seen
     )
-    return CapacityRefused(at=services.clock.now(), message=message)
 
 
 def _ended(status: InstanceStatus, lease: Lease, services: Services) -> bool:

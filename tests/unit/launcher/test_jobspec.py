@@ -246,6 +246,7 @@ FULL = {
     "gcp": {"project": "p"},
     "budget": "12.50",
     "deadline": "1h30m",
+    "boot_limit": "15m",
     "disk": "0.5TB",
     "layout": {"gpus": 2, "concurrent": 2},
     "trainer": {"workers": 4, "patience": 20, "device": "cuda", "threads": 8},
