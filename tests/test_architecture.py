@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,6 +211,12 @@ def test_the_time_is_told_in_one_place():
         if asking.search(path.read_text(encoding="utf-8")) and not within(name, "launcher.sandbox")
     }
     assert found == {"launcher.clock"}
+
+
+def test_every_package_is_installed():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    there = {name_of(path) for path in sources(*PACKAGES) if path.name == "__init__.py"}
+    assert set(listed) - {"launcher.templates"} == there
 
 
 def test_templates_are_opened_in_one_place():
