@@ -50,7 +50,7 @@ def make_squares(root: Path) -> Path:
     return root
 
 
-def settings(data: Path, output: Path, **changes: Any) -> dict[str, Any]:
+def settings(data: Path, output: Path, /, **changes: Any) -> dict[str, Any]:
     """A configuration of two epochs, one thread, and every choice made."""
     base = {"data": str(data), "output": str(output), "model": "yolov9-t", "epochs": 2, "threads": 1}
     return {**base, "image_size": SIZE, "batch": 4, "device": "cpu", "workers": 0, "val_interval": 1, **changes}

@@ -177,7 +177,10 @@ def test_a_slow_disk_holds_up_no_step_and_an_interruption_waits_for_it(config):
     assert engine.fit(with_disk(start(raw, stop), disk)) is Ending.INTERRUPTED
     assert stop.batches_before_the_disk == 5, "the first write was still under way"
     assert disk.steps == [1, 5], "one write at a time, none piled up, and the last one in place"
-    assert checkpoint.load(checkpoint.previous(weights(raw)))["step"] == 1, "as it was when it was taken"
+    early = config("early")
+    engine.fit(start(early, stop_after=1))
+    before = {"format": checkpoint.FORMAT, **checkpoint.load(checkpoint.previous(weights(raw)))}
+    assert_same(before, last(early), "as it was when it was taken")
     resumed = start(raw)
     assert resumed.batches_done == 5
     engine.fit(resumed)
@@ -215,14 +218,15 @@ def test_weights_that_are_not_finite_never_get_over_a_good_checkpoint(config):
 
 
 class FullDisk(Saves):
-    """Has no room for so many writes of last.pt."""
+    """Has no room for so many writes of one file."""
 
-    def __init__(self, failures: int) -> None:
+    def __init__(self, failures: int, name: str = "last.pt") -> None:
         super().__init__()
         self._failures = failures
+        self._name = name
 
     def __call__(self, path: Path, state: Mapping[str, Any], *, keep_previous: bool = False) -> None:
-        if path.name == "last.pt" and self._failures:
+        if path.name == self._name and self._failures:
             self._failures -= 1
             raise OSError(errno.ENOSPC, "No space left on device")
         super().__call__(path, state, keep_previous=keep_previous)
@@ -237,6 +241,12 @@ def test_a_full_disk_is_said_each_time_and_the_training_goes_on(config, caplog):
     assert len(said) == 2
     assert "2 failures in a row" in said[1]
     assert_same(last(raw), last(whole))
+
+
+def test_best_weights_that_had_no_room_are_written_at_the_end(config):
+    raw = config(epochs=2, hyp={"lr0": 0.0})  # the first epoch stays the best
+    assert engine.fit(with_disk(start(raw), FullDisk(1, "best.pt"))) is Ending.DONE
+    assert checkpoint.load(weights(raw, "best.pt"))["epoch"] == 0
 
 
 def test_a_disk_that_is_still_full_at_the_end_is_an_error(config):
