@@ -334,6 +334,7 @@ def wait_until_saved(raw: dict[str, Any], process: subprocess.Popen[str]) -> Non
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_saves_beside_the_training_and_resumes_where_it_was(config):
     """What the processor alone cannot show: copies through pinned memory, and states that go back to the GPU."""
