@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,6 +27,8 @@ COOL_DOWN = timedelta(minutes=30)
 """A refused place seldom has capacity again sooner; a run that retries it at once only loses time."""
 MAX_ATTEMPTS = 8
 """Machines asked for in one run: beyond it something is wrong that another machine will not mend."""
+QUOTA_REGIONS = 2
+"""A quota that is used up in so many regions is taken for one that the account has nowhere: new accounts have none."""
 
 EXIT_CODES = {
     Outcome.DONE: ExitCode.DONE,
@@ -93,21 +96,29 @@ def _try_again(run: Run, message: str) -> Verdict:
 
 
 def cooled(refusals: Iterable[Refusal], offers: Iterable[Offer], now: datetime) -> frozenset[str]:
-    """Keys of the offers to leave out for now: a refused place alone, a used-up quota with all that it covers."""
+    """Keys of the offers to leave out for now: a refused place alone, a used-up quota with all that it covers.
+
+    What `QUOTA_REGIONS` regions have no quota for is left out in every region.
+    """
     fresh = [refusal for refusal in refusals if now - refusal.at < COOL_DOWN]
     if not fresh:
         return frozenset()
     places = {refusal.offer_key for refusal in fresh}
     listed = list(offers)
     used_up = {refusal.offer_key for refusal in fresh if refusal.quota}
-    quotas = {_quota(offer) for offer in listed if offer.key in used_up}
-    return frozenset(places | {offer.key for offer in listed if _quota(offer) in quotas})
+    quotas = {(_quota(offer), offer.region) for offer in listed if offer.key in used_up}
+    regions = Counter(quota for quota, _ in quotas)
+    return frozenset(places) | {
+        offer.key
+        for offer in listed
+        if (_quota(offer), offer.region) in quotas or regions[_quota(offer)] >= QUOTA_REGIONS
+    }
 
 
-def _quota(offer: Offer) -> tuple[str, str, str, str]:
-    """What shares a quota: clouds count vCPUs by region, market and family, and AWS puts P apart from G and VT."""
+def _quota(offer: Offer) -> tuple[str, str, str]:
+    """What shares a region's quota: clouds count vCPUs by market and family, and AWS puts P apart from G and VT."""
     family = offer.instance.name[:1]
-    return offer.provider, offer.region, offer.capacity_type.value, family
+    return offer.provider, offer.capacity_type.value, family
 
 
 def loses_work_on_spot(run: Run) -> bool:

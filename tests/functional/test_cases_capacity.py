@@ -16,9 +16,10 @@ from launcher.history import recent_refusals
 from launcher.live import describe
 from launcher.planning import first_plan
 from launcher.providers.interface import CapacityError, QuotaError
-from launcher.recovery import COOL_DOWN
+from launcher.recovery import COOL_DOWN, QUOTA_REGIONS
 from launcher.report import Happened
 from pricing.hardware import InstanceType
+from pricing.offers import CapacityType
 
 A10G = InstanceType("aws", "g5.xlarge", "A10G", 1, 24.0, 4, 16.0, 250.0)
 ZONES = tuple(
@@ -90,6 +91,29 @@ def test_where_the_spot_quota_is_used_up_on_demand_is_still_asked_for(tmp_path):
     world.provider.refuse(ZONES[0].key, error=SPOT_QUOTA)
     run = world.drive(world.open())
     assert (run.outcome, run.selection.offer) == (Outcome.DONE, DEMAND_EAST)
+
+
+def test_an_account_without_any_spot_quota_comes_to_on_demand_machines_within_a_few_tries(tmp_path):
+    """Q03: quota 0 was tried anyway, region by region; new accounts have none for spot GPUs in any of them."""
+    everywhere = tuple(replace(SPOT_EAST, region=f"region-{number}") for number in range(12))
+    world = World(tmp_path, offers=(*everywhere, DEMAND_EAST))
+    for offer in everywhere:
+        world.provider.refuse(offer.key, error=SPOT_QUOTA)
+    launches = asked(world)
+    run_id = world.open()
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert (run.outcome, run.selection.offer) == (Outcome.DONE, DEMAND_EAST)
+    assert len(launches) == QUOTA_REGIONS + 1
+
+
+def test_a_quota_that_one_region_alone_has_used_up_says_nothing_of_the_others(tmp_path):
+    world = World(tmp_path, offers=(*ZONES, SPOT_WEST, replace(SPOT_WEST, region="eu-west-1"), DEMAND_EAST))
+    world.provider.refuse(ZONES[0].key, error=SPOT_QUOTA)
+    world.provider.refuse(SPOT_WEST.key)
+    run = world.drive(world.open())
+    assert (run.outcome, run.selection.offer.region) == (Outcome.DONE, "eu-west-1")
+    assert run.selection.offer.capacity_type is CapacityType.SPOT
 
 
 def test_the_words_of_a_refusal_are_kept_with_the_zones_that_they_name(tmp_path):
