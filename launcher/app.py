@@ -26,7 +26,7 @@ from launcher.interrupts import Interrupts
 from launcher.jobspec import JobSpec, parse
 from launcher.journal import Journal
 from launcher.localdata import DataFacts
-from launcher.planning import first_plan, next_plan, no_plan, selection, workload
+from launcher.planning import Catalog, first_plan, next_plan, no_plan, selection, workload
 from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.recovery import epochs_done
 from launcher.report import Happened, Note
@@ -71,11 +71,24 @@ def prepare(job: JobSpec, context: Context) -> Prepared:
             data, notes = data_facts(job, cloud.store_for(job.data))
         now = context.clock.now()
         refused = recent_refusals(context.home, now)
-        plan = first_plan(job, data, cloud.catalog(job), now, elsewhere=refused)
+        catalog = cloud.catalog(job)
+        _require_enabled(job, catalog, context)
+        plan = first_plan(job, data, catalog, now, elsewhere=refused)
     except BaseException:
         cloud.close()
         raise
     return Prepared(job, cloud_name, cloud, data, plan, notes)
+
+
+def _require_enabled(job: JobSpec, catalog: Catalog, context: Context) -> None:
+    """Raises BadInput where the job names a region that the account has not enabled; the others are told."""
+    named = [region for region in job.regions if region in catalog.not_enabled]
+    if named:
+        raise BadInput(
+            f"region {named[0]!r} is not enabled in this account", hint="enable it there, or leave it out of `regions`"
+        )
+    if catalog.not_enabled and not job.regions:
+        context.report(Note(f"left out, since this account has not enabled them: {', '.join(catalog.not_enabled)}"))
 
 
 def _results_dir(job: JobSpec, context: Context) -> Path:

@@ -33,6 +33,8 @@ class Catalog:
     """Providers on which a machine can be started; none: an estimate over all of them."""
     storage_region: str | None = None
     """Where the bucket is; none: nobody was asked."""
+    not_enabled: tuple[str, ...] = ()
+    """Regions whose offers are left out, since the account has not enabled them."""
 
 
 def workload(job: JobSpec, data: DataFacts, *, epochs_done: int = 0, auto_batch: int | None = None) -> Workload:

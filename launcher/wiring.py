@@ -259,9 +259,41 @@ def _aws_cloud(job: JobSpec) -> Cloud:
         store=S3Store(account, url, region),
         journal_store=S3Store(account, url, region, HASTE),
         storage=StorageSpec(url=url, region=region, credentials="role" if by_role else "file"),
-        catalog=lambda _job: replace(full_catalog(), provisionable=PROVISIONABLE, storage_region=region),
+        catalog=AwsCatalog(account, region),
         credentials=(lambda: None) if by_role else _machine_keys(account, bucket, prefix, region, job),
     )
+
+
+class AwsCatalog:
+    """What is on sale in the regions that an account has enabled; everywhere, where that cannot be found out.
+
+    A launch in any other region is answered as if the credentials were wrong.
+    """
+
+    def __init__(self, account: AwsAccount, storage_region: str) -> None:
+        self._account = account
+        self._storage_region = storage_region
+        self._enabled: frozenset[str] | None = None
+
+    def __call__(self, _job: JobSpec) -> Catalog:
+        """The offers for any job; the account is asked until it has answered once."""
+        catalog = replace(full_catalog(), provisionable=PROVISIONABLE, storage_region=self._storage_region)
+        enabled = self._enabled or self._ask()
+        if enabled is None:
+            return catalog
+        self._enabled = enabled
+        regions = {offer.region for offer in catalog.offers if offer.provider in PROVISIONABLE}
+        offers = tuple(o for o in catalog.offers if o.provider not in PROVISIONABLE or o.region in enabled)
+        return replace(catalog, offers=offers, not_enabled=tuple(sorted(regions - enabled)))
+
+    def _ask(self) -> frozenset[str] | None:
+        from launcher.providers.aws.calls import ask
+
+        try:
+            answer = ask(self._account.client("ec2", self._storage_region).describe_regions)
+        except (RefusedError, UnreachableError):
+            return None
+        return frozenset(str(region["RegionName"]) for region in answer["Regions"])
 
 
 def _machine_keys(account: AwsAccount, bucket: str, prefix: str, region: str, job: JobSpec) -> Callable[[], bytes]:
