@@ -98,7 +98,7 @@ class RunFolder:
         """What the agent said last, if anything that can be read."""
         try:
             return protocol.read(self.status, AgentStatus)
-        except (FileNotFoundError, ProtocolError):
+        except (OSError, ProtocolError):
             return None
 
     @property
