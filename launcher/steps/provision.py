@@ -147,7 +147,7 @@ def _await_login(ref: InstanceRef, lease: Lease, services: Services, limit_secon
             trouble = _Trouble("the provider does not answer", str(error))
             services.clock.sleep(services.facts.poll_seconds)
             continue
-        if _ended(status, lease, services):
+        if _ended(status, services.clock.monotonic() - started, services):
             reason = f"the machine ended while it started: {status.reason or 'no reason given'}"
             return CapacityRefused(at=services.clock.now(), message=reason)
         said = ""
@@ -193,12 +193,11 @@ def _trouble(status: InstanceStatus, said: str, before: _Trouble, user: str) -> 
     )
 
 
-def _ended(status: InstanceStatus, lease: Lease, services: Services) -> bool:
+def _ended(status: InstanceStatus, waited_seconds: float, services: Services) -> bool:
     if status.state in {InstanceState.PENDING, InstanceState.RUNNING}:
         return False
     # A machine just made may be unknown for a while: clouds answer late.
-    visible_from = lease.requested_at + timedelta(seconds=services.facts.visible_after_seconds)
-    return status.launched_at is not None or services.clock.now() > visible_from
+    return status.launched_at is not None or waited_seconds > services.facts.visible_after_seconds
 
 
 def _try_login(status: InstanceStatus, lease: Lease, services: Services) -> tuple[Event | None, str]:

@@ -90,29 +90,29 @@ def _let_agent_save(run: Run, lease: Lease, services: Services) -> Event | None:
 
 def _close(run: Run, lease: Lease, services: Services) -> Event:
     services.hang_up()
-    give_up = services.clock.monotonic() + services.facts.stop_limit_seconds
-    found_alive = False
-    entered = services.clock.now()
+    entered = services.clock.monotonic()
+    give_up = entered + services.facts.stop_limit_seconds
+    seen_alive: datetime | None = None
     while True:
         try:
             machines = _machines(run, lease, services)
             if lease.instance_id is None and machines:
                 return InstanceCreated(at=services.clock.now(), instance_id=machines[0].ref.instance_id)
-            if all(machine.state is InstanceState.GONE for machine in machines) and _settled_view(
-                lease, services, machines, entered
-            ):
+            alive = [machine for machine in machines if machine.state is not InstanceState.GONE]
+            if not alive and _settled_view(services, machines, entered):
                 break
-            for machine in machines:
-                if machine.state is not InstanceState.GONE:
-                    found_alive = True
-                    services.provider.terminate(machine.ref)
+            for machine in alive:
+                seen_alive = services.clock.now()
+                services.provider.terminate(machine.ref)
         except UnreachableError as error:
             services.report(Note(f"the provider does not answer ({error}); the machine may still be billed, trying on"))
         if services.clock.monotonic() > give_up:
             raise unconfirmed(run, lease, services, f"no word of it in {services.facts.stop_limit_seconds:.0f} s")
         services.clock.sleep(services.facts.poll_seconds)
     _clean_up(run, lease, services)
-    latest = services.clock.now() if found_alive else _latest_end(run, lease, services)
+    latest = _latest_end(run, lease, services)
+    if seen_alive is not None:
+        latest = max(latest, seen_alive)
     return LeaseClosed(at=services.clock.now(), entry=_entry(run, lease, machines, latest, services))
 
 
@@ -126,15 +126,15 @@ def _machines(run: Run, lease: Lease, services: Services) -> list[InstanceStatus
     return found
 
 
-def _settled_view(lease: Lease, services: Services, machines: list[InstanceStatus], entered: datetime) -> bool:
-    """An empty answer counts only after the grace period: a launch whose answer was lost may show up late.
+def _settled_view(services: Services, machines: list[InstanceStatus], entered: float) -> bool:
+    """An empty answer counts only after the grace period: a machine just made may show up late.
 
-    Without an id, a launch call may have been under way until this step was entered.
+    It is counted from when this step was entered: a launch call may have been under way until then, and no time in the
+    journal says when it was made, which may be minutes after it was asked for, nor by whose clock.
     """
     if any(machine.launched_at is not None for machine in machines):
         return True
-    grace = timedelta(seconds=services.facts.visible_after_seconds)
-    return services.clock.now() - (lease.requested_at if lease.instance_id else entered) > grace
+    return services.clock.monotonic() - entered > services.facts.visible_after_seconds
 
 
 def unconfirmed(run: Run, lease: Lease, services: Services, reason: str) -> StopUnconfirmed:
@@ -165,7 +165,7 @@ def _clean_up(run: Run, lease: Lease, services: Services) -> None:
 
 
 def _latest_end(run: Run, lease: Lease, services: Services) -> datetime:
-    """When a machine that nobody had to end was off at the latest: by its timer, or soon after its agent's last words.
+    """When a machine that was not seen later was off at the latest: by its timer, or soon after its agent's last words.
 
     Clouds forget ended machines within the hour, and give no time for one that powered itself off.
     """

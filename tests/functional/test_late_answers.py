@@ -1,0 +1,66 @@
+"""Machines that show up late, and launchers that look late or by another clock: nobody is taken for gone who is not."""
+
+from __future__ import annotations
+
+import pytest
+from launcher_world import Cut, World
+
+from launcher.events import Cancelled, InstanceCreated, Outcome
+
+SHOWS_UP = 80
+"""Just within the grace period."""
+
+
+def slow_launch(folder):
+    """The storage takes the intent 40 s late: so much later than it was asked for, the machine is made."""
+    world = World(folder)
+    world.provider.visible_seconds = SHOWS_UP
+    world.store.fail("create", "000003", times=8)
+    return world
+
+
+def test_a_machine_made_long_after_it_was_asked_for_is_still_waited_for_by_a_stop(tmp_path):
+    world = slow_launch(tmp_path)
+    run_id = world.open()
+    run = world.drive(run_id, report=world.on(InstanceCreated, world.signal))
+    assert run.outcome is Outcome.CANCELLED
+    assert len(run.entries) == 1
+    world.check(run_id)
+
+
+def test_a_machine_made_long_after_it_was_asked_for_is_not_given_up_while_it_starts(tmp_path):
+    world = slow_launch(tmp_path)
+    run_id = world.open()
+    run = world.drive(run_id)
+    assert (run.outcome, run.attempt) == (Outcome.DONE, 1)
+
+
+@pytest.mark.parametrize("ahead", [-300, 300])
+def test_a_launcher_whose_clock_is_ahead_of_the_last_ones_waits_as_long_for_a_machine(tmp_path, ahead):
+    world = World(tmp_path)
+    world.provider.visible_seconds = SHOWS_UP
+    run_id = world.open()
+    world.drive_until_killed(run_id, cut=Cut(3, before=False))
+    assert world.run(run_id).lease.instance_id is not None
+    world.clock_ahead = ahead
+    run = world.stop(run_id)
+    assert run.outcome is Outcome.CANCELLED
+    assert world.provider.alive() == []
+    assert len(run.entries) == 1
+
+
+def test_a_laptop_that_sleeps_while_a_machine_ends_does_not_charge_its_sleep(tmp_path):
+    """The machine was seen alive and asked to end; it powered itself off, and the provider gives no time for that."""
+    world = World(tmp_path)
+    run_id = world.open(budget="0.1")
+
+    def close_the_lid():
+        world.provider.terminates = False
+        world.clock.after(43, lambda: world.machine().power_off())
+        world.clock.after(44, lambda: world.clock.sleep(20_000))
+
+    world.clock.at(200, world.signal)
+    run = world.drive(run_id, report=world.on(Cancelled, close_the_lid))
+    (entry,) = run.entries
+    assert entry.ended_at >= world.machine().ended_at
+    assert run.spent_usd <= run.budget_usd
