@@ -34,7 +34,7 @@ from launcher.results import collect, results_folder
 from launcher.run import Run, State, advance, opened
 from launcher.services import Services
 from launcher.ssh import SshError
-from launcher.units import show_usd
+from launcher.units import show_gib, show_usd
 from pricing.planner import NoOfferFits, Plan
 
 STOP_LIMIT_SECONDS = AWS.drain_seconds + AWS.stop_limit_seconds
@@ -69,6 +69,7 @@ def prepare(job: JobSpec, context: Context) -> Prepared:
         cloud.store.list("data/")  # a bucket that cannot be reached is found out before anything else
         if not job.is_local:
             data, notes = data_facts(job, cloud.store_for(job.data))
+            notes += _apart(cloud.region_of(job.data), cloud.storage.region, data)
         now = context.clock.now()
         refused = recent_refusals(context.home, now)
         catalog = cloud.catalog(job)
@@ -78,6 +79,17 @@ def prepare(job: JobSpec, context: Context) -> Prepared:
         cloud.close()
         raise
     return Prepared(job, cloud_name, cloud, data, plan, notes)
+
+
+def _apart(data_region: str | None, output_region: str, data: DataFacts) -> tuple[str, ...]:
+    """A warning where data and output are in two regions: the plan knows one of them, and reads across are billed."""
+    if data_region in {None, output_region}:
+        return ()
+    warning = (
+        f"in a bucket in {data_region}, and `output` is in {output_region}: the estimate takes it to be there too; "
+        f"each machine that reads it ({show_gib(data.bytes)}) in another region than {data_region} is billed for that"
+    )
+    return (warning,)
 
 
 def _require_enabled(job: JobSpec, catalog: Catalog, context: Context) -> None:

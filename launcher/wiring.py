@@ -77,7 +77,17 @@ class Cloud:
         """The store that a data URL names, reached like the run's own."""
         from launcher.storage.s3 import S3Store
 
-        return S3Store(self.account, url, self.storage.region)
+        return S3Store(self.account, url, self.region_of(url) or self.storage.region)
+
+    def region_of(self, url: str) -> str | None:
+        """Where the bucket of a URL is; None where that cannot be found out. Raises StorageError for no such bucket."""
+        bucket = _bucket(url)
+        if bucket == _bucket(self.storage.url) or self.storage.endpoint_url is not None:
+            return self.storage.region
+        try:
+            return _bucket_region(self.account, bucket)
+        except (RefusedError, UnreachableError):
+            return None
 
     def services(self, run: Run, home: Home, *, clock: Clock, report: Reporter, interrupts: Interrupts) -> Services:
         """What the steps of `run` need."""
@@ -121,7 +131,7 @@ def storage_at(url: str, home: Home, run: Run | None = None) -> Iterator[ObjectS
     from launcher.sandbox.state import BUCKET
     from launcher.storage.s3 import S3Store
 
-    bucket = url.removeprefix("s3://").partition("/")[0]
+    bucket = _bucket(url)
     if bucket == BUCKET:
         from launcher.embedded import use_sandbox
 
@@ -304,6 +314,10 @@ def _machine_keys(account: AwsAccount, bucket: str, prefix: str, region: str, jo
     return lambda: machine_credentials(account, bucket, prefix, region, seconds, data_url=data_url)
 
 
+def _bucket(url: str) -> str:
+    return url.removeprefix("s3://").partition("/")[0]
+
+
 def _bucket_region(account: AwsAccount, bucket: str) -> str:
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -314,9 +328,7 @@ def _bucket_region(account: AwsAccount, bucket: str) -> str:
         answer = account.client("s3", None).get_bucket_location(Bucket=bucket)
     except ClientError as error:
         if code_of(error) == "NoSuchBucket":
-            raise StorageError(
-                f"the bucket {bucket!r} does not exist", hint="create it, or correct `output`"
-            ) from error
+            raise StorageError(f"the bucket {bucket!r} does not exist", hint="create it, or correct the URL") from error
         raise translate(error) from error
     except BotoCoreError as error:
         raise translate(error) from error
