@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import ROUND_UP, Decimal
 
 from launcher.errors import ExitCode
 from launcher.events import (
@@ -29,6 +30,8 @@ MAX_ATTEMPTS = 8
 """Machines asked for in one run: beyond it something is wrong that another machine will not mend."""
 QUOTA_REGIONS = 2
 """A quota that is used up in so many regions is taken for one that the account has nowhere: new accounts have none."""
+_FIXED_SHARE = Decimal("0.2")
+"""Of a whole run's cost: what every machine costs before and after it trains."""
 
 EXIT_CODES = {
     Outcome.DONE: ExitCode.DONE,
@@ -133,3 +136,20 @@ def epochs_done(run: Run, tasks: tuple[str, ...]) -> int:
     """Epochs that every task has safely in the storage."""
     by_task = {checkpoint.task: checkpoint.epoch for checkpoint in run.checkpoints}
     return min((by_task.get(task, 0) for task in tasks), default=0)
+
+
+def resume_command(run: Run) -> str:
+    """The command that goes on with a run that ended early; with a used-up budget it raises that by about the rest."""
+    command = f"gpucost resume {run.run_id}"
+    return f"{command} --budget +{_rest_usd(run)}" if run.outcome is Outcome.BUDGET else command
+
+
+def _rest_usd(run: Run) -> Decimal:
+    """What the rest may cost: at the dear end of the first plan, or at the pace so far where that is dearer."""
+    work, whole = run.opened.workload, run.opened.selection.estimate.usd_high
+    everywhere = len(run.checkpoints) >= work.tasks
+    done = min((checkpoint.epoch for checkpoint in run.checkpoints), default=0) if everywhere else 0
+    left = max(work.epochs - done, 1)
+    paced = run.spent_usd / max(done, 1) * left
+    rest = max(whole * left / work.epochs, paced) + _FIXED_SHARE * whole
+    return rest.quantize(Decimal("0.01"), ROUND_UP)

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from launcher.events import Outcome
 from launcher.jobspec import parse
-from launcher.recovery import epochs_done
+from launcher.recovery import epochs_done, resume_command
 from launcher.run import Run, State
 from launcher.units import show_duration, show_usd
 from pricing.cost import CostLine
@@ -199,7 +199,7 @@ def show_status(run: Run, status: AgentStatus | None, *, now: datetime, usd: Dec
         lines.append(f"last     {show_agent(status)}")
         lines.append(f"results  {run.results_dir}")
     if run.state is State.SETTLED and run.outcome is not Outcome.DONE:
-        lines.append(f"go on    gpucost resume {run.run_id}")
+        lines.append(f"go on    {resume_command(run)}")
     if run.state is not State.SETTLED:
         watcher = f"process {driven_by}" if driven_by else f"nobody; go on with `gpucost resume {run.run_id}`"
         lines.append(f"driven   by {watcher}")

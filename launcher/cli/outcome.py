@@ -12,7 +12,7 @@ from launcher.cli.common import print_json
 from launcher.cli.documents import run_document
 from launcher.errors import ExitCode
 from launcher.events import Outcome
-from launcher.recovery import EXIT_CODES
+from launcher.recovery import EXIT_CODES, resume_command
 from launcher.run import Run
 
 
@@ -39,4 +39,4 @@ def _print(run: Run, *, as_json: bool) -> None:
     if run.outcome is not Outcome.DONE:
         code = f" (the trainer's code: {run.exit_code})" if run.exit_code is not None else ""
         click.secho(f"error: the run ended as {run.outcome}: {run.message}{code}", err=True, fg="red")
-        click.echo(f"  try: gpucost resume {run.run_id}", err=True)
+        click.echo(f"  try: {resume_command(run)}", err=True)

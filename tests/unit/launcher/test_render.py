@@ -127,9 +127,11 @@ def test_a_settled_run_shows_its_last_words_and_results_but_no_machine():
 
 
 def test_a_run_that_ended_early_shows_how_to_go_on():
-    run = replace(run_in(State.SETTLED), outcome=Outcome.BUDGET)
+    run = replace(run_in(State.SETTLED), outcome=Outcome.DEADLINE)
     shown = show_status(run, None, now=later(999), usd=Decimal("0.04"), driven_by=None)
     assert shown.splitlines()[-1] == f"go on    gpucost resume {RUN_ID}"
+    shown = show_status(replace(run, outcome=Outcome.BUDGET), None, now=later(999), usd=Decimal(0), driven_by=None)
+    assert shown.splitlines()[-1].startswith(f"go on    gpucost resume {RUN_ID} --budget +")
 
 
 def test_the_progress_of_several_trainings_is_told_apart():
