@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -73,35 +74,44 @@ def decode(text: str, kind: type[Record], origin: str) -> Record:
 
 
 def _build(kind: type[Record], raw: dict[str, object]) -> Record:
-    hints = _hints(kind)  # type: ignore[arg-type] # classes are hashable
-    unknown = sorted(set(raw) - set(hints))
+    readers = _readers(kind)  # type: ignore[arg-type] # classes are hashable
+    unknown = sorted(raw.keys() - readers.keys())
     if unknown:
         raise ValueError(f"unknown field {unknown[0]!r} in {kind.__name__}")
-    return kind(**{name: _convert(hints[name], value, f"{kind.__name__}.{name}") for name, value in raw.items()})
+    return kind(**{name: readers[name](value, f"{kind.__name__}.{name}") for name, value in raw.items()})
+
+
+Reader = Callable[[object, str], Any]
+"""From a value of the JSON text, and its place for a complaint, to the value of a field."""
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)  # working them out takes longer than reading the record: a status is read all the time
+def _readers(kind: type) -> dict[str, Reader]:
+    """By field. Made once: a status is read all the time, and working out its annotations takes longer."""
+    return {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
 
 
-def _convert(hint: Any, value: object, where: str) -> object:  # noqa: ANN401 - an annotation may be any object
-    """The value as its annotation wants it: records and enums are made, plain values only checked."""
-    if get_origin(hint) in (Union, UnionType):
-        return None if value is None else _convert(get_args(hint)[0], value, where)
-    if get_origin(hint) is list:
-        return [_convert(get_args(hint)[0], item, where) for item in _expect(list, value, where)]
-    if get_origin(hint) is dict:
-        return {key: _convert(get_args(hint)[1], item, where) for key, item in _expect(dict, value, where).items()}
+def _reader(hint: Any) -> Reader:  # noqa: ANN401 - an annotation may be any object
+    """Makes the value what its annotation wants: records and enums are made, plain values only checked."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        some = _reader(arguments[0])
+        return lambda value, where: None if value is None else some(value, where)
+    if origin is list:
+        item = _reader(arguments[0])
+        return lambda value, where: [item(one, where) for one in _expect(list, value, where)]
+    if origin is dict:
+        entry = _reader(arguments[1])
+        return lambda value, where: {key: entry(one, where) for key, one in _expect(dict, value, where).items()}
     if hint is Any:
-        return value
+        return lambda value, _where: value
     if isinstance(hint, type) and is_dataclass(hint):
-        return _build(hint, _expect(dict, value, where))
+        return lambda value, where: _build(hint, _expect(dict, value, where))
     if issubclass(hint, Enum):
-        return hint(value)
-    if hint is float and type(value) is int:
-        return float(value)
-    return _expect(hint, value, where)
+        return lambda value, _where: hint(value)
+    if hint is float:
+        return lambda value, where: float(value) if type(value) is int else _expect(float, value, where)
+    return lambda value, where: _expect(hint, value, where)
 
 
 def _expect(kind: type[Record], value: object, where: str) -> Record:
