@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
 
-from launcher.errors import ExitCode
+from launcher.errors import DeadlineReached, Exhausted, ExitCode
 from launcher.events import (
     Abandoned,
     Cancelled,
@@ -21,7 +21,8 @@ from launcher.events import (
     TrainingExited,
 )
 from launcher.run import Run
-from pricing.offers import Offer
+from pricing.offers import Constraint, Offer
+from pricing.planner import NoOfferFits
 from remote.protocol import Reason
 
 COOL_DOWN = timedelta(minutes=30)
@@ -96,6 +97,17 @@ def _try_again(run: Run, message: str) -> Verdict:
         outcome = Outcome.FAILED if isinstance(run.cause, Preempted) else Outcome.REFUSED
         return Verdict(outcome, f"{message}; {run.attempt} machines were tried")
     return Verdict(None, message)
+
+
+def without_offer(run: Run, error: NoOfferFits | Exhausted) -> Outcome:
+    """What a run is called that has work left and no other machine: a limit of the user's ended it, or the provider."""
+    if isinstance(error, Exhausted):
+        return Outcome.DEADLINE if isinstance(error, DeadlineReached) else Outcome.BUDGET
+    if isinstance(run.cause, CapacityRefused):
+        return Outcome.REFUSED
+    if error.cheapest is not None or (run.budget_usd is not None and run.spent_usd >= run.budget_usd):
+        return Outcome.BUDGET
+    return Outcome.DEADLINE if Constraint.DEADLINE in error.counts else Outcome.REFUSED
 
 
 def cooled(refusals: Iterable[Refusal], offers: Iterable[Offer], now: datetime) -> frozenset[str]:

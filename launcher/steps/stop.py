@@ -34,7 +34,7 @@ from launcher.providers.interface import (
     RefusedError,
     UnreachableError,
 )
-from launcher.recovery import verdict
+from launcher.recovery import verdict, without_offer
 from launcher.report import Note
 from launcher.results import Collected, collect
 from launcher.run import Run
@@ -217,9 +217,7 @@ def _decide(run: Run, services: Services) -> Event:
         try:
             return Replanned(at=now, selection=services.replan(run), message=found.message)
         except (NoOfferFits, Exhausted) as error:
-            exhausted = isinstance(run.cause, Preempted) or isinstance(error, Exhausted)
-            outcome = Outcome.BUDGET if exhausted else Outcome.REFUSED
-            return _settle(run, services, outcome, f"{found.message}; no other machine: {error}")
+            return _settle(run, services, without_offer(run, error), f"{found.message}; no other machine: {error}")
     return _settle(run, services, found.outcome, found.message)
 
 

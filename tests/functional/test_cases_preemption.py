@@ -13,7 +13,7 @@ from run_cases import checkpoint, entry, run_in
 from launcher.cli.outcome import finish
 from launcher.clouds import AWS
 from launcher.events import Outcome, Preempted
-from launcher.recovery import UNSAVED_ALLOWED, resume_command
+from launcher.recovery import COOL_DOWN, UNSAVED_ALLOWED, resume_command
 from launcher.run import State
 from launcher.units import parse_usd
 from pricing.hardware import InstanceType
@@ -49,7 +49,7 @@ def test_a_gpu_that_the_batch_of_the_run_does_not_fit_is_left_out_once_it_has_be
     world.preempt_at(200)
     run = world.drive(run_id)
     world.check(run_id)
-    assert (run.outcome, run.attempt) == (Outcome.BUDGET, 1)
+    assert (run.outcome, run.attempt) == (Outcome.REFUSED, 1)
     assert "GPU memory 1" in run.message
 
 
@@ -152,6 +152,29 @@ def test_a_top_up_that_buys_nothing_is_refused_with_what_the_rest_costs(tmp_path
         world.reopen(run.run_id, budget=str(run.spent_usd + parse_usd("0.002")))
     assert world.provider.calls.count("launch") == launches
     assert world.run(run.run_id).checkpoints == run.checkpoints
+
+
+def test_a_run_whose_only_place_was_taken_away_is_not_called_out_of_money(tmp_path):
+    """P14: more money would not help it; half an hour later the same place may do."""
+    world = World(tmp_path, offers=(SPOT_EAST,))
+    run_id = world.open()
+    world.lose_at(200)
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert run.outcome is Outcome.REFUSED
+    assert resume_command(run) == f"gpucost resume {run_id}"
+    world.clock.sleep(COOL_DOWN.total_seconds())
+    assert world.reopen(run_id, budget="5").outcome is Outcome.DONE
+
+
+def test_a_run_that_was_taken_away_too_late_for_its_deadline_ended_by_its_deadline(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open(deadline="12m")
+    world.lose_at(400)
+    world.script.epoch = 200
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert (run.outcome, run.attempt) == (Outcome.DEADLINE, 1)
 
 
 @pytest.mark.parametrize("outcome", [one for one in Outcome if one not in {Outcome.BUDGET, Outcome.DONE}])
