@@ -200,6 +200,8 @@ class TaskProgress:
     """Step of the checkpoint that this attempt began with; none: it began with the first step."""
     saved_step: int | None = None
     """Step of the checkpoint that `last.pt` is as this is written; none: the trainer does not tell."""
+    saved_epoch: int | None = None
+    """Epochs finished in that checkpoint."""
     checkpoint_seconds: float | None = None
     """Between two checkpoints, as the trainer chose it from the hazard and its own measured saving time."""
     at: float = 0.0

@@ -57,7 +57,7 @@ class TaskCheckpoints:
         stored = [manifest for manifest in self.newest_first().manifests if manifest.sha256 == digest]
         if stored:
             return self.described(stored[0])
-        step, epoch = (0, 0) if progress is None else (_step(progress), progress.epoch)
+        step, epoch = (0, 0) if progress is None else _place(progress)
         name = f"{step:010d}-{digest[:8]}"
         manifest = Manifest(self._task, epoch, step, f"{name}.pt", digest, source.stat().st_size, at)
         self._store.put(source, f"{self._folder}{name}.pt", moved)
@@ -147,9 +147,11 @@ def progress_of(paths: TaskPaths) -> TaskProgress | None:
         return None
 
 
-def _step(progress: TaskProgress) -> int:
-    """Of the checkpoint on the disk, where the trainer tells it; else where the trainer is, which may be further."""
-    return progress.step if progress.saved_step is None else progress.saved_step
+def _place(progress: TaskProgress) -> tuple[int, int]:
+    """Step and finished epochs of the checkpoint on the disk; where the trainer is, if it does not tell them."""
+    if progress.saved_step is None:
+        return progress.step, progress.epoch
+    return progress.saved_step, progress.epoch if progress.saved_epoch is None else progress.saved_epoch
 
 
 def _stem(key: str) -> str:

@@ -85,6 +85,7 @@ class Reporter:
         self._paths = paths
         self._leads = leads
         self._progress = TaskProgress(epoch=0, epochs=epochs, step=0, steps=steps, images_per_second=0.0)
+        self._saved = (0, 0)
         self._written = -math.inf
         self._unwritten: dict[Path, str] = {}
         self._times: list[tuple[float, int]] = []
@@ -114,6 +115,10 @@ class Reporter:
         """How far checkpoints are apart from now on."""
         self._progress = replace(self._progress, checkpoint_seconds=seconds)
 
+    def saved(self, step: int, epoch: int) -> None:
+        """last.pt is of this step now, with so many epochs finished; told with the next progress. From any thread."""
+        self._saved = (step, epoch)
+
     def beat(self, loss: float | None = None) -> None:
         """Write progress.json if it is due, with a fresh loss where there is one."""
         if self.due():
@@ -122,6 +127,7 @@ class Reporter:
     def resumed(self, rows: Sequence[EpochRow], step: int, best: EpochRow | None) -> None:
         """Write both files as of the checkpoint that this attempt begins with."""
         self._progress = replace(self._progress, resumed_step=step)
+        self.saved(step, len(rows))
         self.finished_epoch(rows, step, best)
 
     def finished_epoch(self, rows: Sequence[EpochRow], step: int, best: EpochRow | None) -> None:
@@ -153,8 +159,14 @@ class Reporter:
         log.info("epoch %d/%d  %s%s  %.1f img/s", row.epoch + 1, self._progress.epochs, losses, validated, speed)
 
     def _write(self, progress: TaskProgress) -> None:
+        step, epoch = self._saved
         self._progress = replace(
-            progress, images_per_second=self.images_per_second, peak_memory_gib=peak_memory_gib(), at=time.time()
+            progress,
+            saved_step=step,
+            saved_epoch=epoch,
+            images_per_second=self.images_per_second,
+            peak_memory_gib=peak_memory_gib(),
+            at=time.time(),
         )
         self._written = time.monotonic()
         self._replace(self._paths.progress, protocol.encode(self._progress))

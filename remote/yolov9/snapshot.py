@@ -7,6 +7,7 @@ written in place. `restore` is the way back.
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from remote.yolov9 import checkpoint, optim
 from remote.yolov9.report import EpochRow
@@ -36,7 +37,8 @@ def save_if_due(run: Run) -> None:
     started = time.monotonic()
     state = _finite_content(run)
     if run.ranks.leads:
-        run.writer.write(run.paths.last, run.host.take(state), keep_previous=True)
+        told = partial(run.reporter.saved, run.batches_done, run.state.epoch)
+        run.writer.write(run.paths.last, run.host.take(state), keep_previous=True, written=told)
     now = time.monotonic()
     run.pace.saved(now, now - started)
     run.reporter.saves_every(run.pace.seconds)
@@ -55,6 +57,7 @@ def save_last(run: Run) -> None:
     state = _finite_content(run)
     if run.ranks.leads:
         run.writer.write_now(run.paths.last, state, keep_previous=True)
+        run.reporter.saved(run.batches_done, run.state.epoch)
 
 
 def save_best(run: Run) -> None:

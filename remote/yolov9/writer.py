@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -90,12 +90,22 @@ class Writer:
         """Whether the newest write of this file that came to an end did not succeed."""
         return self._failures[path] > 0
 
-    def write(self, path: Path, state: Mapping[str, Any], *, keep_previous: bool = False) -> None:
-        """Hand over a state that nobody changes until it is written; one of that file that still waits is dropped."""
+    def write(
+        self,
+        path: Path,
+        state: Mapping[str, Any],
+        *,
+        keep_previous: bool = False,
+        written: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Hand over a state that nobody changes until it is written; one of that file that still waits is dropped.
+
+        `written` is called in the writer's thread once the file is on the disk.
+        """
         for target, earlier in self._writes:
             if target == path:
                 earlier.cancel()
-        self._writes.append((path, self._thread.submit(self._try, path, state, keep_previous)))
+        self._writes.append((path, self._thread.submit(self._try, path, state, keep_previous, written)))
 
     def write_now(self, path: Path, state: Mapping[str, Any], *, keep_previous: bool = False) -> None:
         """Wait for what is under way, then write here. Raises OSError."""
@@ -115,7 +125,7 @@ class Writer:
             if not write.cancelled():
                 write.result()
 
-    def _try(self, path: Path, state: Mapping[str, Any], keep_previous: bool) -> None:
+    def _try(self, path: Path, state: Mapping[str, Any], keep_previous: bool, written: Callable[[], None]) -> None:
         try:
             self._save(path, state, keep_previous=keep_previous)
         except OSError as error:
@@ -124,3 +134,4 @@ class Writer:
             log.warning("warning: %s cannot be written, what was there stays (%s)%s", path, error, row)
         else:
             self._failures[path] = 0
+            written()

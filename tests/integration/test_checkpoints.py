@@ -124,6 +124,7 @@ def test_short_epochs_save_the_first_and_the_last_and_none_between(config):
     assert weights(raw, "best.pt").exists()
     assert progress(raw).checkpoint_seconds == interval.CEILING_SECONDS
     assert progress(raw).resumed_step is None
+    assert (progress(raw).saved_step, progress(raw).saved_epoch) == (4 * STEPS, 4)
 
 
 def test_an_early_stop_is_saved_as_the_last_epoch(config):
@@ -145,6 +146,7 @@ def test_the_end_of_an_epoch_that_is_not_saved_is_trained_again_to_the_same_rows
     assert again.batches_done == STEPS
     assert len(rows(killed)) == 1
     assert (progress(killed).epoch, progress(killed).step, progress(killed).resumed_step) == (1, STEPS, STEPS)
+    assert (progress(killed).saved_epoch, progress(killed).saved_step) == (1, STEPS)
     assert engine.fit(again) is Ending.DONE
     assert rows(killed) == rows(whole)
     assert_same(last(killed), last(whole))
@@ -156,6 +158,7 @@ def test_an_interrupted_run_leaves_progress_of_the_step_that_it_saved(config):
     raw = config()
     engine.fit(start(raw, stop_after=STEPS + 2))
     assert (progress(raw).epoch, progress(raw).step) == (1, STEPS + 2)
+    assert (progress(raw).saved_epoch, progress(raw).saved_step) == (1, STEPS + 2)
 
 
 def test_a_high_hazard_brings_checkpoints_to_the_floor_and_it_is_told(config):
@@ -201,6 +204,22 @@ def test_two_quick_saves_are_one_write_and_the_second_stays_due(config):
     snapshot.save_if_due(run)
     run.writer.wait()
     assert disk.steps == [0, 0]
+
+
+def test_progress_tells_the_step_that_is_on_the_disk_and_not_the_one_under_way(config):
+    """A checkpoint in the storage goes by that step: a later one would outrank what really is further."""
+    raw, disk = config(), SlowDisk()
+    run = with_disk(start(raw, stop_after=3), disk)
+    run.state.epoch, run.state.step = 1, 2
+    run.pace.hurry()
+    snapshot.save_if_due(run)
+    assert disk.begun.wait(WAIT)
+    run.reporter.finish()
+    assert (progress(raw).saved_epoch, progress(raw).saved_step) == (0, 0)
+    disk.released.set()
+    run.writer.wait()
+    run.reporter.finish()
+    assert (progress(raw).saved_epoch, progress(raw).saved_step) == (1, STEPS + 2)
 
 
 def test_weights_that_are_not_finite_never_get_over_a_good_checkpoint(config):

@@ -54,6 +54,14 @@ def test_the_end_of_an_epoch_is_always_written(tmp_path: Path):
     assert len((tmp_path / "results.csv").read_text().splitlines()) == 3
 
 
+def test_what_is_saved_is_told_beside_where_the_training_is(tmp_path: Path):
+    report = reporter(tmp_path)
+    report.saved(12, 1)
+    report.finished_epoch([ROW, UNSEEN], 20, ROW)
+    progress = protocol.read(tmp_path / "progress.json", TaskProgress)
+    assert (progress.saved_epoch, progress.saved_step) == (1, 12)
+
+
 def test_other_ranks_write_nothing(tmp_path: Path):
     report = reporter(tmp_path, leads=False)
     report.beat(3.0)
