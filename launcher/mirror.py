@@ -146,8 +146,12 @@ class Mirror:
         with suppress(StorageError):
             self._write_beat(ended=False)
             self.flush()
-            if any(found.key > self._names.record(self._stored) for found in self._store.list(self._names.journal)):
-                raise self._fenced(self._stored + 1)
+            self.check()
+
+    def check(self) -> None:
+        """Whether the run is still this launcher's: before what must not be done twice. Raises Fenced, StorageError."""
+        if any(found.key > self._names.record(self._stored) for found in self._store.list(self._names.journal)):
+            raise self._fenced(self._stored + 1)
 
     def leave(self) -> None:
         """This launcher drives the run no more."""

@@ -98,12 +98,15 @@ def _arm_cloud_stop(ref: InstanceRef, lease: Lease, services: Services) -> Event
 
 
 def _launch_patiently(run: Run, lease: Lease, services: Services) -> InstanceRef:
-    """Repeat a launch whose answer was lost, with the same token: it makes one machine. Raises what `launch` raises."""
+    """Repeat a launch whose answer was lost, with the same token: it makes one machine.
+
+    Raises what `launch` raises, and StorageError and Fenced where the run is not known to be ours, or is another's.
+    """
     for attempt in range(1, _LAUNCH_TRIES):
         try:
             return _adopt_or_launch(run, lease, services)
-        except UnreachableError as error:
-            services.report(Note(f"no answer from the provider ({error}); asking again with the same token"))
+        except (UnreachableError, StorageError) as error:
+            services.report(Note(f"the launch has no answer ({error}); asking again with the same token"))
             services.clock.sleep(2.0**attempt)
     return _adopt_or_launch(run, lease, services)
 
@@ -114,6 +117,7 @@ def _adopt_or_launch(run: Run, lease: Lease, services: Services) -> InstanceRef:
             return found.ref
     if services.clock.now() >= lease.deadline - timedelta(seconds=services.facts.save_reserve_seconds):
         raise CapacityError("the launch was asked for so long ago that its deadline has come")
+    services.mirror.check()  # this computer may have slept: another launcher that ended the run would not look again
     return services.provider.launch(_request(run, lease, services))
 
 

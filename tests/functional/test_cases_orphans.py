@@ -22,11 +22,13 @@ from launcher.events import (
     TrainingExited,
 )
 from launcher.limits import owed_usd
+from launcher.mirror import Fenced
 from launcher.planning import first_plan
-from launcher.providers.interface import CapacityError
+from launcher.providers.interface import CapacityError, UnreachableError
 from launcher.render import show_plan, show_runs
 from launcher.report import Beat
 from launcher.run import State
+from remote.protocol import StoredRun
 
 ARMED = 4
 """The journal line of a process after which the cloud holds the stop: claimed, asked for, created, armed."""
@@ -212,3 +214,43 @@ def test_a_bucket_in_another_region_is_warned_of_before_anything_is_started(tmp_
     beside = World(tmp_path / "beside", rates=FULL_RATES, bucket_region="us-east-1")
     plan = first_plan(world.job(run), DATA, beside.catalog(), world.clock.now())
     assert "the bucket is in" not in show_plan(plan)
+
+
+# -- two that act at one time ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["find", "launch"])
+def test_no_machine_is_launched_for_a_run_that_was_ended_elsewhere_meanwhile(tmp_path, call):
+    """C17: an instance was added to a fleet that was being terminated. The launcher's computer slept, or its call was
+    not answered; another one has ended the run since, and would not see the machine that is asked for now.
+    """
+    world = World(tmp_path)
+    runner = world.elsewhere()
+    run_id = world.open()
+    real, ended = getattr(world.provider, call), []
+
+    def slow(*arguments):
+        if ended:
+            return real(*arguments)
+        runner.adopt(run_id)
+        ended.append(None)
+        ended[0] = runner.stop(run_id)
+        if call == "launch":
+            raise UnreachableError("read timed out")
+        return real(*arguments)
+
+    setattr(world.provider, call, slow)
+    with pytest.raises(Fenced, match="taken over by runner/4242"):
+        world.drive(run_id)
+    assert ended[0].outcome is Outcome.CANCELLED
+    assert world.provider.machines == []
+
+
+def test_a_launch_waits_while_nobody_can_say_whether_the_run_is_still_its_own(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    out = world.on(LaunchRequested, lambda: world.store.fail("list", StoredRun(run_id).journal, times=2))
+    run = world.drive(run_id, report=out)
+    world.check(run_id)
+    assert (run.outcome, world.provider.calls.count("launch")) == (Outcome.DONE, 1)
+    assert world.notes().count("the launch has no answer (s3://bucket/runs cannot be reached") == 2
