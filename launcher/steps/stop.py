@@ -156,12 +156,15 @@ def _clean_up(run: Run, lease: Lease, services: Services) -> None:
         services.provider.clean_up(run.run_id, region)
     except (RefusedError, UnreachableError) as error:
         services.report(Note(f"key pair and security group gpucost-{run.run_id} may be left in {region}: {error}"))
-    if lease.cloud_stop_at is None:
-        return
+    if lease.instance_id is None:
+        return  # the cloud holds a stop for a machine that has a name
     try:
-        services.timer.disarm(lease.lease_id, region)
+        services.timer.disarm(
+            lease.lease_id, region
+        )  # it may be armed where its answer was lost, or nobody wrote it down
     except (RefusedError, UnreachableError) as error:
-        services.report(Note(f"the cloud's stop of {lease.lease_id} is left, and ends with its time: {error}"))
+        if lease.cloud_stop_at is not None:
+            services.report(Note(f"the cloud's stop of {lease.lease_id} is left, and ends with its time: {error}"))
 
 
 def _latest_end(run: Run, lease: Lease, services: Services) -> datetime:

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 from fake_compute import power_off_at
-from launcher_world import SPOT_EAST, World
+from launcher_world import SPOT_EAST, Cut, World
 from pricing_cases import RATES
 
 from launcher.events import CheckpointSynced, CloudStopArmed, DataStaged, InstanceReady, Outcome, PriceChanged
@@ -119,6 +119,23 @@ def test_a_cloud_that_answers_late_still_holds_the_stop(tmp_path):
     armed = []
     world.drive(run_id, report=world.on(InstanceReady, lambda: armed.append(world.run(run_id).lease.cloud_stop_at)))
     assert armed[0] is not None
+
+
+def test_a_stop_whose_answer_was_lost_is_taken_back_too(tmp_path):
+    world = World(tmp_path)
+    world.timer.fail("arm", UnreachableError("InternalServerException"), times=4, effect=True)
+    world.drive(world.open())
+    assert world.timer.armed == {}
+
+
+def test_a_stop_that_nobody_wrote_down_is_taken_back_too(tmp_path):
+    """The launcher died once the cloud held the stop, and the next one ends the run."""
+    world = World(tmp_path)
+    run_id = world.open()
+    world.drive_until_killed(run_id, cut=Cut(4, before=True))
+    assert len(world.timer.armed) == 1
+    assert world.stop(run_id).lease is None
+    assert world.timer.armed == {}
 
 
 def test_a_machine_that_the_cloud_ended_at_its_deadline_ended_by_its_deadline(tmp_path):
