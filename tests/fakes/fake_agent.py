@@ -63,6 +63,8 @@ class AgentScript:
     """False: the agent cannot write to the storage while it works."""
     trained: list[tuple[str, str, int]] = field(default_factory=list)
     """What was trained: lease, task, epoch."""
+    lost: list[float] = field(default_factory=list)
+    """Seconds of training that were lost with each agent that died."""
 
 
 @dataclass
@@ -99,6 +101,10 @@ class FakeAgent:
         """Checkpoints on their way."""
         self.off_at = math.inf
         """The hard end, by the deadline or the budget."""
+        self._safe_at: float | None = None
+        """Until when the training is in the storage; None: it has not begun."""
+        self._trained_until: float | None = None
+        """When it ended; None: it goes on."""
         if not self.script.starts:
             self.alive = False
             return
@@ -111,6 +117,15 @@ class FakeAgent:
     def has_ended(self) -> bool:
         """It said how it ended; another agent of this lease would leave at once."""
         return self.status.phase is Phase.ENDED
+
+    def die(self, *, killed: bool = False) -> None:
+        """The end, by somebody who ends the process, or the machine under it."""
+        if not self.alive:
+            return
+        if self._safe_at is not None:
+            until = self.clock.elapsed if self._trained_until is None else self._trained_until
+            self.script.lost.append(max(0.0, until - self._safe_at))
+        self.alive, self.killed = False, killed
 
     def status_text(self) -> str:
         """`status.json` as it is now."""
@@ -175,6 +190,7 @@ class FakeAgent:
                 self.epochs[task] = restored.epoch
                 self._say(restored)
         self._enter(Phase.TRAINING)
+        self._safe_at = self.clock.elapsed
         self._progress(TaskState.RUNNING)
         self._next_epoch()
 
@@ -212,6 +228,7 @@ class FakeAgent:
         if self.reason is not None or self.status.phase in {Phase.SYNCING, Phase.ENDED}:
             return
         self.reason = reason
+        self._trained_until = self.clock.elapsed
         if self.status.phase is not Phase.TRAINING:
             self._conclude(reason)
             return
@@ -227,6 +244,8 @@ class FakeAgent:
         self._sync(reason)
 
     def _sync(self, reason: Reason) -> None:
+        if self._trained_until is None:
+            self._trained_until = self.clock.elapsed
         self._chapter += 1
         self._enter(Phase.SYNCING)
         self._plan(self.script.syncing, lambda: self._synced(reason, FINAL_TRIES))
@@ -283,19 +302,26 @@ class FakeAgent:
         uploaded = {f"{folder}{name}.pt": content, f"{folder}{name}.json": protocol.encode(manifest).encode()}
         if self.script.uploading or self.store.down_for_machines:
             self.unsent += 1
-            self.clock.after(self.script.uploading, lambda: self._if_alive(lambda: self._send(manifest, uploaded)))
+            taken_at = self.clock.elapsed if self._trained_until is None else self._trained_until
+            self._send_in(self.script.uploading, manifest, uploaded, taken_at)
         else:
             self.store.objects |= uploaded
+            self._safe_at = self.clock.elapsed
             self._say(manifest)
 
-    def _send(self, manifest: Manifest, uploaded: dict[str, bytes]) -> None:
-        """Now, or when the storage takes it."""
-        if self.store.down_for_machines:
-            self.clock.after(AGAIN_SECONDS, lambda: self._if_alive(lambda: self._send(manifest, uploaded)))
-            return
-        self.unsent -= 1
-        self.store.objects |= uploaded
-        self._say(manifest)
+    def _send_in(self, seconds: float, manifest: Manifest, uploaded: dict[str, bytes], taken_at: float) -> None:
+        """In a while, or when the storage takes it."""
+
+        def send() -> None:
+            if self.store.down_for_machines:
+                self._send_in(AGAIN_SECONDS, manifest, uploaded, taken_at)
+                return
+            self.unsent -= 1
+            self.store.objects |= uploaded
+            self._safe_at = taken_at
+            self._say(manifest)
+
+        self.clock.after(seconds, lambda: self._if_alive(send))
 
     def _newest(self, task: str) -> Manifest | None:
         folder = self.stored.checkpoints(task)

@@ -121,12 +121,12 @@ class FakeMachine:
     def _stop_all(self) -> None:
         self.lets_in = False
         if self.agent is not None:
-            self.agent.alive = False
+            self.agent.die()
 
     def kill_agent(self) -> None:
         """The agent's process dies; its last status stays."""
         assert self.agent is not None
-        self.agent.alive, self.agent.killed = False, True
+        self.agent.die(killed=True)
 
 
 @dataclass

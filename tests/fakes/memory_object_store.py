@@ -41,6 +41,11 @@ class FakeStore:
         """The next `times` calls of this name whose key contains `key_part` raise; with `effect` after being done."""
         self._faults += [Fault(call, key_part, error or self._unreachable(), effect)] * times
 
+    def heal(self) -> None:
+        """From now on every call is answered."""
+        self.down = self.down_for_machines = False
+        self._faults.clear()
+
     def list(self, prefix: str) -> list[StoredObject]:
         self._called("list", prefix)
         found = [StoredObject(key, len(self.objects[key])) for key in sorted(self.objects) if key.startswith(prefix)]
