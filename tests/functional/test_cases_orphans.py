@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 from fake_compute import power_off_at
 from launcher_world import DATA, SPOT_EAST, SPOT_WEST, Cut, World
 from pricing_cases import FULL_RATES, RATES
 
+from launcher import app
 from launcher.cli.runs import stop_command
+from launcher.context import Context
 from launcher.errors import StopUnconfirmed
 from launcher.events import (
     CheckpointSynced,
@@ -254,3 +257,25 @@ def test_a_launch_waits_while_nobody_can_say_whether_the_run_is_still_its_own(tm
     world.check(run_id)
     assert (run.outcome, world.provider.calls.count("launch")) == (Outcome.DONE, 1)
     assert world.notes().count("the launch has no answer (s3://bucket/runs cannot be reached") == 2
+
+
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["checkpoint", "checkpoint lost"])
+def test_a_run_that_is_taken_up_again_says_from_where_it_goes_on(tmp_path, kept):
+    """C08: a restart made a new machine, and the old data was lost without a word."""
+    world = World(tmp_path)
+    world.signal_at(200)
+    run_id = world.open()
+    run = world.drive(run_id)
+    if not kept:
+        for key in [key for key in world.store.objects if "/checkpoints/" in key]:
+            del world.store.objects[key]
+    cloud = SimpleNamespace(store=world.store, catalog=lambda _job: world.catalog())
+    context = Context(world.home, world.clock, world.updates.append, tmp_path)
+    reopened = app._reopen(run, cloud, context, app.Limits())
+    said = world.notes().splitlines()
+    assert f"going on after epoch {2 if kept else 0} on {reopened.selection.offer.key}" in said[-1]
+    lost = "the checkpoints of job are gone from the storage: training begins again"
+    assert (lost in said) is not kept
