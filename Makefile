@@ -4,8 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TORCH := torch>=2.4,<2.14
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+DRILL_REPORT ?= .scratch/drills.md
 
-.PHONY: demo test test-deps lint clean check-python
+.PHONY: demo test drill test-deps lint clean check-python
 
 # Any data set: make demo DATA=path/to/folder-or-archive
 demo: $(BIN)/.installed
@@ -14,6 +15,11 @@ demo: $(BIN)/.installed
 
 test: $(BIN)/.installed-dev
 	$(BIN)/python -m pytest -q $(PYTEST_ARGS)
+
+# Whole runs with somebody pulling plugs; not part of CI, see tests/drills/README.md.
+drill: $(BIN)/.installed-dev
+	@mkdir -p '$(dir $(DRILL_REPORT))'
+	PYTHONPATH=tests:tests/fakes $(BIN)/python -m drills --report '$(DRILL_REPORT)' $(DRILL_ARGS) $(DRILLS)
 
 lint: $(BIN)/.installed-dev
 	$(BIN)/ruff check .

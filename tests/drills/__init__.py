@@ -1,0 +1,1 @@
+"""Drills: whole runs on the embedded cloud and on fake VMs, with somebody pulling plugs. Not collected by pytest."""
