@@ -225,6 +225,8 @@ def _apply(run: Run, event: Event) -> Run:  # noqa: C901 - one flat case for eac
             return replace(run, budget_usd=budget_usd, ends_by=ends_by)
         case CapacityRefused(message=message, quota=quota):
             return _refused(run, event.at, message, quota=quota)
+        case Abandoned(message=message) if run.state is not State.PROVISIONING:
+            return _refused(run, event.at, message)  # it had let us in: its place may be what is broken
         case Preempted(message=message):
             unsaved = run.state in {State.TRAINING, State.SYNCING} and not run.checkpoints
             return replace(

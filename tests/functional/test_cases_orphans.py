@@ -279,3 +279,38 @@ def test_a_run_that_is_taken_up_again_says_from_where_it_goes_on(tmp_path, kept)
     assert f"going on after epoch {2 if kept else 0} on {reopened.selection.offer.key}" in said[-1]
     lost = "the checkpoints of job are gone from the storage: training begins again"
     assert (lost in said) is not kept
+
+
+@pytest.mark.parametrize("broken", ["before the agent", "while it trains"])
+def test_a_place_whose_machines_fall_silent_is_left_alone_for_a_while(tmp_path, broken):
+    """C19: machines were deleted and made again in a loop."""
+    world = World(tmp_path, offers=(SPOT_EAST, SPOT_WEST))
+    world.script.posts = False
+
+    def boot(machine):
+        if machine.ref.region == SPOT_EAST.region:
+            world.clock.after(12 if broken == "before the agent" else 100, lambda: fall_silent(machine))
+
+    def fall_silent(machine):
+        machine.reachable = False
+        if machine.agent is not None:
+            machine.kill_agent()
+
+    world.provider.on_boot = boot
+    run_id = world.open(budget=None)
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert run.outcome is Outcome.DONE
+    assert [entry.region for entry in run.entries] == ["us-east-1", "us-west-2"]
+
+
+def test_a_machine_that_only_the_first_launcher_could_enter_says_nothing_of_its_place(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    world.drive_until_killed(run_id, cut=Cut(ARMED, before=False))
+    runner = world.elsewhere()
+    runner.adopt(run_id)
+    run = runner.drive(run_id, by_force=True)
+    runner.check(run_id)
+    assert [entry.region for entry in run.entries] == ["us-east-1", "us-east-1"]
+    assert run.refusals == ()
