@@ -81,6 +81,8 @@ class Mirror:
         self._waiting: list[str] = []
         self._failed_at: float | None = None
         self._beaten_at: float | None = None
+        self._lost = False
+        """Another launcher has the run."""
 
     def length(self) -> int:
         """How many records are stored, as far as they follow each other. Raises StorageError."""
@@ -154,9 +156,15 @@ class Mirror:
             raise self._fenced(self._stored + 1)
 
     def leave(self) -> None:
-        """This launcher drives the run no more."""
-        with suppress(StorageError, OSError):
-            self._write_beat(ended=True)
+        """This launcher drives the run no more: what waits is tried once more, or others would take its end for none.
+
+        Where another launcher has the run, its beat is left alone.
+        """
+        with suppress(StorageError, Fenced):
+            self.flush()
+        if not self._lost:
+            with suppress(StorageError, OSError):
+                self._write_beat(ended=True)
 
     def _write_beat(self, *, ended: bool) -> None:
         at = self._clock.now().timestamp()
@@ -175,6 +183,7 @@ class Mirror:
             raise self._fenced(number)
 
     def _fenced(self, number: int) -> Fenced:
+        self._lost = True
         said = f"run {self._run_id} was taken over by {self._claimant(number)}: nothing more is done from here"
         return Fenced(said, hint=f"watch it with `gpucost status {self._store.url}/{self._run_id}`")
 

@@ -189,10 +189,10 @@ class World:
                 self._listening = False
                 services.hang_up()
 
-    def drive_until_killed(self, run_id: str, *, cut: Cut | None = None) -> Run:
+    def drive_until_killed(self, run_id: str, *, cut: Cut | None = None, by_force: bool = False) -> Run:
         """A process that may be killed; the run as its journal has it afterwards."""
         try:
-            self.drive(run_id, cut=cut)
+            self.drive(run_id, cut=cut, by_force=by_force)
         except Killed:
             self.die_after_effect = None
         return self.run(run_id)

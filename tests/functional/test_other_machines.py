@@ -9,7 +9,15 @@ from launcher_world import Cut, World
 
 from launcher.claim import HeldElsewhere
 from launcher.errors import ExitCode
-from launcher.events import Cancelled, CheckpointSynced, DataStaged, InstanceCreated, LaunchRequested, Outcome
+from launcher.events import (
+    Cancelled,
+    CheckpointSynced,
+    DataStaged,
+    InstanceCreated,
+    LaunchRequested,
+    LeaseClosed,
+    Outcome,
+)
 from launcher.journal import decode
 from launcher.mirror import ALIVE_SECONDS, Fenced, Holder
 from launcher.report import Happened
@@ -297,6 +305,35 @@ def test_the_beat_says_when_a_launcher_has_left(tmp_path):
     beat = json.loads(world.store.objects[StoredRun(run_id).launcher_beat])
     assert beat["ended"] is True
     assert beat["launcher"] == "laptop/4242"
+
+
+def test_the_beat_of_the_launcher_that_has_the_run_is_not_overwritten_by_the_one_that_lost_it(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    runner = world.elsewhere()
+
+    def take_over():
+        runner.adopt(run_id)
+        runner.drive_until_killed(run_id, cut=Cut(3, before=False), by_force=True)
+
+    with pytest.raises(Fenced):
+        world.drive(run_id, report=world.on(CheckpointSynced, take_over))
+    beat = json.loads(world.store.objects[StoredRun(run_id).launcher_beat])
+    assert (beat["launcher"], beat["ended"]) == ("runner/4242", False)
+
+
+def test_the_end_of_a_run_is_in_the_storage_as_soon_as_that_answers_again(tmp_path):
+    """Else whoever comes with the prefix alone would go on with a run that is over."""
+    world = World(tmp_path)
+    run_id = world.open()
+
+    def out():
+        world.store.down = True
+        world.clock.after(10, lambda: setattr(world.store, "down", False))
+
+    world.drive(run_id, report=world.on(LeaseClosed, out))
+    assert stored(world, run_id) == world.home.run(run_id).journal.lines()
+    assert "Settled" in stored(world, run_id)[-1]
 
 
 def test_a_create_whose_answer_was_lost_is_not_taken_for_another_launchers(tmp_path):
