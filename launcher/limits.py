@@ -127,9 +127,11 @@ def lease_deadline(
 ) -> tuple[datetime, DeadlineBasis]:
     """Until when the next machine may live: the least of what budget, twice the plan's p90 and the user allow.
 
+    The plan's part doubles with each lease that it ended.
     Whole minutes where the cloud's timers know no seconds. Raises Exhausted where nothing useful fits any more.
     """
-    limits = [(2 * selection.estimate.seconds_high + facts.save_reserve_seconds, DeadlineBasis.ESTIMATE)]
+    expected = 2 ** (1 + run.overruns) * selection.estimate.seconds_high
+    limits = [(expected + facts.save_reserve_seconds, DeadlineBasis.ESTIMATE)]
     if run.budget_usd is not None:
         machine = _Machine(selection.offer, disk_gib, selection.estimate.traffic, now)
         affordable = affordable_seconds(run.budget_usd, lambda seconds: _owed(run, machine, seconds, rates))

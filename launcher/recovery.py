@@ -27,8 +27,10 @@ from remote.protocol import Reason
 
 COOL_DOWN = timedelta(minutes=30)
 """A refused place seldom has capacity again sooner; a run that retries it at once only loses time."""
-MAX_ATTEMPTS = 8
-"""Machines asked for in one run: beyond it something is wrong that another machine will not mend."""
+MAX_MACHINES = 8
+"""Paid for in one run: beyond it something is wrong that another machine will not mend."""
+MAX_REFUSALS = 30
+"""Launches that came to nothing; they cost time alone, an hour at most."""
 QUOTA_REGIONS = 2
 """A quota that is used up in so many regions is taken for one that the account has nowhere: new accounts have none."""
 _FIXED_SHARE = Decimal("0.2")
@@ -86,15 +88,24 @@ def _after_training(run: Run, reason: Reason, message: str) -> Verdict:
         return Verdict(Outcome.CANCELLED, message or "stopped")
     if reason is Reason.BUDGET:
         return Verdict(*_DEADLINE_OUTCOMES[DeadlineBasis.BUDGET])
+    if reason is Reason.DEADLINE and _has_more_time(run):
+        return _try_again(run, "slower than its plan: going on with twice the time, within the limits that were given")
     if reason is Reason.DEADLINE:
         outcome, words = _DEADLINE_OUTCOMES[run.deadline_basis or DeadlineBasis.BUDGET]
         return Verdict(outcome, words)
     return Verdict(Outcome.FAILED, message or reason.value)
 
 
+def _has_more_time(run: Run) -> bool:
+    """A plan was wrong, and not the training: it has saved something, and the user's own limits hold it."""
+    limited = run.budget_usd is not None or run.ends_by is not None
+    return run.deadline_basis is DeadlineBasis.ESTIMATE and limited and bool(run.checkpoints)
+
+
 def _try_again(run: Run, message: str) -> Verdict:
-    if run.attempt >= MAX_ATTEMPTS:
-        outcome = Outcome.FAILED if isinstance(run.cause, Preempted) else Outcome.REFUSED
+    machines = len(run.entries)
+    if machines >= MAX_MACHINES or run.attempt - machines >= MAX_REFUSALS:
+        outcome = Outcome.REFUSED if isinstance(run.cause, CapacityRefused) else Outcome.FAILED
         return Verdict(outcome, f"{message}; {run.attempt} machines were tried")
     return Verdict(None, message)
 

@@ -45,6 +45,7 @@ from launcher.events import (
 )
 from pricing.cost import CostLine, total
 from pricing.ledger import LedgerEntry
+from remote.protocol import Reason
 
 
 class State(StrEnum):
@@ -112,6 +113,8 @@ class Run:
     """The open lease: none before the first launch and after each close."""
     attempt: int = 0
     """Launches asked for so far."""
+    overruns: int = 0
+    """Leases that trained until twice the longest time that their plan expected: the next one gets twice as much."""
     deadline_basis: DeadlineBasis | None = None
     """What set the newest lease's deadline."""
     preemptions: int = 0
@@ -212,7 +215,8 @@ def _apply(run: Run, event: Event) -> Run:  # noqa: C901 - one flat case for eac
             others = tuple(c for c in run.checkpoints if c.task != checkpoint.task)
             return replace(run, checkpoints=(*others, checkpoint), batch=run.batch or run.selection.batch)
         case TrainingExited():
-            return replace(run, cause=event, exit_code=event.exit_code)
+            overran = event.reason == Reason.DEADLINE.value and run.deadline_basis is DeadlineBasis.ESTIMATE
+            return replace(run, cause=event, exit_code=event.exit_code, overruns=run.overruns + overran)
         case ArtifactsSynced(files=files, bytes=size):
             return replace(run, artifacts=files, artifact_bytes=size)
         case Claimed(launcher=launcher):

@@ -92,6 +92,19 @@ def test_without_a_budget_twice_the_plans_worst_case_is_the_limit(tmp_path):
     assert "twice what its plan expected" in run.message
 
 
+def test_a_run_that_is_slower_than_planned_goes_on_with_twice_the_time_within_its_budget(tmp_path):
+    world = slow_world(tmp_path)
+    run_id = world.open(epochs=10, budget="4")
+    run = world.drive(run_id)
+    world.check(run_id)
+    assert run.outcome is Outcome.DONE
+    assert run.overruns >= 1
+    lived = [entry.billed_seconds for entry in run.entries]
+    assert len(lived) == run.overruns + 1
+    epochs = [epoch for _, _, epoch in world.script.trained]
+    assert epochs == sorted(set(epochs)), "no epoch was trained twice"
+
+
 def test_a_second_machine_gets_only_what_the_first_one_left(tmp_path):
     world = World(tmp_path)
     run_id = world.open(epochs=8, budget="0.08")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from run_cases import OFFER, checkpoint, later, run_in
+from run_cases import OFFER, checkpoint, entry, later, run_in
 
 from launcher.errors import ExitCode
 from launcher.events import (
@@ -18,7 +18,7 @@ from launcher.events import (
     StepFailed,
     TrainingExited,
 )
-from launcher.recovery import COOL_DOWN, EXIT_CODES, MAX_ATTEMPTS, cooled, epochs_done, verdict
+from launcher.recovery import COOL_DOWN, EXIT_CODES, MAX_MACHINES, MAX_REFUSALS, cooled, epochs_done, verdict
 from launcher.run import State
 from pricing.offers import CapacityType
 from remote.protocol import Reason
@@ -81,18 +81,30 @@ def test_every_reason_of_the_agent_has_a_verdict():
         assert after(ended(reason)).message is not None
 
 
-@pytest.mark.parametrize(
-    ("cause", "outcome"),
-    [
-        (Preempted(at=AT, message="taken"), Outcome.FAILED),
-        (CapacityRefused(at=AT, message="none left"), Outcome.REFUSED),
-    ],
-)
-def test_after_the_last_machine_nothing_else_is_tried(cause, outcome):
-    assert after(cause, attempt=MAX_ATTEMPTS - 1).outcome is None
-    found = after(cause, attempt=MAX_ATTEMPTS)
-    assert found.outcome is outcome
-    assert f"{MAX_ATTEMPTS} machines were tried" in found.message
+def test_after_the_last_machine_nothing_else_is_tried():
+    taken = Preempted(at=AT, message="taken")
+    machines = tuple(entry(number) for number in range(1, MAX_MACHINES + 1))
+    assert after(taken, attempt=MAX_MACHINES - 1, entries=machines[1:]).outcome is None
+    found = after(taken, attempt=MAX_MACHINES, entries=machines)
+    assert found.outcome is Outcome.FAILED
+    assert f"{MAX_MACHINES} machines were tried" in found.message
+
+
+def test_refusals_cost_nothing_and_have_a_longer_patience():
+    refused = CapacityRefused(at=AT, message="none left")
+    assert after(refused, attempt=MAX_REFUSALS - 1).outcome is None
+    assert after(refused, attempt=MAX_REFUSALS).outcome is Outcome.REFUSED
+    assert after(refused, attempt=MAX_REFUSALS, entries=(entry(1),)).outcome is None, "one of them was a machine"
+
+
+def test_a_plan_that_was_too_quick_gets_more_time_where_the_user_set_a_limit():
+    late = ended(Reason.DEADLINE)
+    slow = {"deadline_basis": DeadlineBasis.ESTIMATE, "checkpoints": (checkpoint(1),)}
+    assert after(late, **slow).outcome is None
+    assert after(late, **slow, budget_usd=None, ends_by=later(9000)).outcome is None
+    assert after(late, **slow, budget_usd=None).outcome is Outcome.DEADLINE, "nothing would hold it"
+    assert after(late, **{**slow, "checkpoints": ()}).outcome is Outcome.DEADLINE, "it has nothing to show"
+    assert after(late, **{**slow, "deadline_basis": DeadlineBasis.USER}).outcome is Outcome.DEADLINE
 
 
 def test_every_outcome_has_its_documented_exit_code():
