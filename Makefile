@@ -14,7 +14,7 @@ demo: $(BIN)/.installed
 	$(BIN)/gpucost report --csv costs.csv
 
 test: $(BIN)/.installed-dev
-	$(BIN)/python -m pytest -q $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -n auto --dist loadfile $(PYTEST_ARGS)
 
 # Whole runs with somebody pulling plugs; not part of CI, see tests/drills/README.md.
 drill: $(BIN)/.installed-dev

@@ -200,7 +200,7 @@ def test_before_the_agent_wrote_anything_there_is_no_status(rig):
 def test_a_stop_is_handed_over_as_a_file(rig):
     machine = rig.machine()
     machine.install(bundle())
-    machine.ask_to_stop(Reason.CANCELLED, 5.0)
+    machine.ask_to_stop(StopCommand(Reason.CANCELLED, 5.0))
     machine.close()
     opened = rig.connect(rig.target)
     content = opened.get(f"{FOLDER}/command.json")
