@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.exceptions import DependencyViolationError, EC2ClientError, InvalidSubnetIdError
 from moto.ec2.models import EC2Backend, ec2_backends
+from moto.ec2.models.elastic_network_interfaces import NetworkInterfaceBackend
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState, Reservation, StateReason
 from moto.ec2.models.security_groups import SecurityGroupBackend
@@ -42,6 +43,7 @@ class Ec2:
         self._hook_launch(guests)
         self._hook_life(guests)
         self._hook_groups()
+        self._hook_interfaces()
         install_cancellation()
 
     def _hook_launch(self, guests: Guests) -> None:
@@ -122,6 +124,18 @@ class Ec2:
             original(backend, name, group_id)
 
         SecurityGroupBackend.delete_security_group = delete_security_group  # type: ignore[method-assign,assignment]
+
+    def _hook_interfaces(self) -> None:
+        original = NetworkInterfaceBackend.delete_network_interface
+        ending = {State.SHUTTING_DOWN.label, State.TERMINATED.label}
+
+        def delete_network_interface(backend: EC2Backend, eni_id: str) -> None:
+            interface = backend.enis.get(eni_id)
+            if interface is not None and interface.instance and interface.instance.state not in ending:
+                raise EC2ClientError("InvalidParameterValue", f"Network interface '{eni_id}' is currently in use.")
+            original(backend, eni_id)
+
+        NetworkInterfaceBackend.delete_network_interface = delete_network_interface  # type: ignore[method-assign,assignment]
 
     def _request(self, backend: EC2Backend, instance: Instance, tags: dict[str, str]) -> None:
         request = SpotRequest(instance, tags)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fakes"))
 from sandbox_client import NEEDED, sandbox_cloud, sandbox_home  # noqa: F401 - fixtures
@@ -95,6 +96,9 @@ def test_disks_and_interfaces_are_in_use_until_the_instance_is_gone(cloud):
     machine = launch(cloud)
     machine.connect()
     assert machine.run("trap '' TERM; setsid sleep 1000 >/dev/null 2>&1 </dev/null &")[0] == 0  # takes the grace time
+    (interface,) = find(cloud.ec2, "describe_network_interfaces", BY_RUN)
+    with pytest.raises(ClientError, match="currently in use"):
+        cloud.ec2.delete_network_interface(NetworkInterfaceId=interface["NetworkInterfaceId"])
     cloud.ec2.terminate_instances(InstanceIds=[machine.id])
     assert machine.state() == "shutting-down"
     assert [one["State"] for one in find(cloud.ec2, "describe_volumes", BY_RUN)] == ["in-use"]

@@ -182,7 +182,6 @@ def test_a_machine_that_cannot_be_ended_is_the_loudest_error_and_goes_when_it_ca
     account.post(run, past)
     refusals = [
         sandbox.FaultPlan("TerminateInstances", "UnauthorizedOperation", 403, times=1000),
-        sandbox.FaultPlan("DeleteNetworkInterface", "InvalidParameterValue", 400, "it is currently in use", times=1000),
     ]
     for refusal in refusals:
         sandbox.inject(account.user.home, refusal)
