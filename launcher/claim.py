@@ -6,15 +6,16 @@ nothing of steps.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from launcher.clock import Clock
 from launcher.errors import BadInput, ExitCode, StopUnconfirmed
 from launcher.events import Claimed
-from launcher.history import folded
 from launcher.home import RunFolder
-from launcher.journal import Journal, JournalBusy
+from launcher.journal import Journal, JournalBusy, replay
 from launcher.mirror import Mirror
 from launcher.report import Note, Reporter
-from launcher.run import Run, State
+from launcher.run import Run, State, advance
 from launcher.storage.interface import StorageError
 from launcher.units import show_duration
 
@@ -39,24 +40,26 @@ def take_up(journal: Journal, mirror: Mirror, clock: Clock, report: Reporter, *,
     except StorageError as error:
         report(Note(f"whether another launcher has this run cannot be found out: {error}"))
         mirror.begin(0, journal.lines())
-    run = folded(folder)
+    run = replay(journal.events(), str(journal.path))
     if run.state is not State.SETTLED:
-        _claim(run, journal, mirror, clock)
+        run = _claimed(run, journal, mirror, clock)
     told = mirror.flush_if_possible()
     if told is not None:
         report(Note(f"the journal is not copied to the storage yet: {told}"))
-    return folded(folder)
+    return replace(run, results_dir=folder.results_dir(run.opened.results_dir))
 
 
-def _claim(run: Run, journal: Journal, mirror: Mirror, clock: Clock) -> None:
+def _claimed(run: Run, journal: Journal, mirror: Mirror, clock: Clock) -> Run:
+    claim = Claimed(at=clock.now(), launcher=mirror.launcher.name)
     try:
-        mirror.add(journal.append(Claimed(at=clock.now(), launcher=mirror.launcher.name)))
+        mirror.add(journal.append(claim))
     except OSError as error:
         reason = f"the journal {journal.path} cannot be written: {error}"
         hint = f"make room, then `gpucost resume {run.run_id}`"
         if run.lease is not None:
             raise StopUnconfirmed(f"{reason}; A MACHINE OF THIS RUN MAY STILL BE BILLED", hint=hint) from error
         raise BadInput(reason, hint=hint) from error
+    return advance(run, claim)
 
 
 def agree(journal: Journal, mirror: Mirror) -> None:
