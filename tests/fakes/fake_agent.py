@@ -7,9 +7,10 @@ from the newest manifest. What it does not do is work.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from launcher_clock import FakeClock
 from memory_object_store import FakeStore
@@ -86,8 +87,8 @@ class FakeAgent:
     _chapter: int = 0
     """What was planned in an earlier chapter does not happen any more."""
     _told: AgentStatus | None = None
-    _text: str = ""
-    """`status.json` as it was written last, for the status `_told`."""
+    _record: dict[str, object] = field(default_factory=dict)
+    """`status.json` as it was written last, for the status `_told`: between two beats only the time changes."""
 
     def __post_init__(self) -> None:
         now = self._now()
@@ -130,11 +131,10 @@ class FakeAgent:
     def status_text(self) -> str:
         """`status.json` as it is now."""
         if self._told is not self.status:
-            self._told, self._text = self.status, protocol.encode(self.status)
+            self._told, self._record = self.status, asdict(self.status)
         if self.alive:
-            _, after = self._text.split(",\n", 1)  # the time is the first line, and changes with each beat
-            self._text = f'{{\n "at": {self._now()!r},\n{after}'
-        return self._text
+            self._record["at"] = self._now()
+        return json.dumps(self._record)
 
     def command(self, reason: Reason) -> None:
         """The launcher asks for the end."""

@@ -83,6 +83,8 @@ class FakeProvider:
     most_alive: int = 0
     """The most machines that lived at one time."""
     after_call: Callable[[str], None] = lambda _name: None
+    on_launch: Callable[[LaunchRequest], None] = lambda _request: None
+    """Before a launch is carried out."""
     on_boot: Callable[[FakeMachine], None] = lambda _machine: None
     _faults: list[Fault] = field(default_factory=list)
     _tokens: dict[str, tuple[LaunchRequest, FakeMachine]] = field(default_factory=dict)
@@ -181,6 +183,7 @@ class FakeProvider:
             if known[0] != request:
                 raise RefusedError("IdempotentParameterMismatch: parameters differ", hint="a fault in gpucost")
             return known[1]
+        self.on_launch(request)
         number = len(self.machines) + 1
         machine = FakeMachine(self.clock, request, InstanceRef(request.offer.region, f"i-{number:04d}"), number)
         machine.clock_ahead = self.clocks_ahead

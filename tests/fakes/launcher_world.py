@@ -239,7 +239,6 @@ class World:
 
     def services(self, run: Run, interrupts: Interrupts, report: Callable[[Update], None] | None = None) -> Services:
         """The ports of one launcher process."""
-        job = self.job(run)
 
         def told(update: Update) -> None:
             self.updates.append(update)
@@ -264,7 +263,7 @@ class World:
             connect=self.connector,
             bundle=bundle,
             rates=self.rates,
-            replan=lambda stopped: next_plan(stopped, job, self.catalog(), self.time.now()),
+            replan=lambda stopped: next_plan(stopped, self.job(stopped), self.catalog(), self.time.now()),
             folder=self.home.run(run.run_id),
             clock=self.time,
             report=told,

@@ -28,6 +28,8 @@ class FakeStore:
     url: str = URL
     objects: dict[str, bytes] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    """Those of the calls that were not answered, or with an error."""
     down: bool = False
     """No call of the launcher is answered."""
     down_for_machines: bool = False
@@ -81,10 +83,12 @@ class FakeStore:
         """Raises what stands in the way; what is to be raised once the call is carried out."""
         self.calls.append((call, key))
         if self.down:
+            self.failed.append((call, key))
             raise self._unreachable()
         for fault in self._faults:
             if fault.call == call and fault.key_part in key:
                 self._faults.remove(fault)
+                self.failed.append((call, key))
                 if fault.effect:
                     return fault.error
                 raise fault.error
