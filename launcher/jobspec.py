@@ -121,6 +121,8 @@ class TrainerOptions(_Strict):
     patience: Annotated[int, Field(ge=1)] | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Annotated[int, Field(ge=1, le=256)] | None = None
+    checkpoint_seconds: Annotated[float, Field(ge=0, le=86_400)] | None = None
+    """Between two checkpoints; none: chosen by the trainer from the machine's hazard."""
 
 
 class JobSpec(_Strict):

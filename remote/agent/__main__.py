@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
 
 def _supervise(job: AgentJob, paths: LeasePaths, clock: Clock) -> int:
     programs = MachinePrograms(job.lease_id, paths.bundle, paths.root)
-    left = programs.kill_left_behind()
+    left = programs.end_left_behind(SystemClock())
     if left:
         log.warning("ended %d programs of an agent that died", left)
     try:

@@ -15,9 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from remote.clock import Clock
+
 MARK = "GPUCOST_CHILD"
 GONE_SECONDS = 1.0
 """How long a killed command may take to be gone."""
+LEFT_SECONDS = 20.0
+"""How long the trainings of an agent that died may take to save before they are killed."""
+LEFT_LOOK_SECONDS = 0.2
 ROOT_VARIABLE = "${GPUCOST_ROOT:-}"
 
 
@@ -97,10 +102,18 @@ class MachinePrograms:
                 process.stdout.close()
         return Answer(process.returncode, output.decode("utf-8", "replace"))
 
-    def kill_left_behind(self) -> int:
-        """End every program that an earlier agent of this lease started. Returns how many there were."""
-        left = list(_marked(f"{self._lease_id}/", exact=False))
-        _signal_all(left, signal.SIGKILL)
+    def end_left_behind(self, clock: Clock) -> int:
+        """End every program that an earlier agent of this lease started. Returns how many there were.
+
+        They are asked first: a training saves then, and nothing of it is lost with its agent.
+        """
+        mark = f"{self._lease_id}/"
+        left = list(_marked(mark, exact=False))
+        _signal_all(left, signal.SIGTERM)
+        given_up = clock.monotonic() + LEFT_SECONDS
+        while any(_marked(mark, exact=False)) and clock.monotonic() < given_up:
+            clock.sleep(LEFT_LOOK_SECONDS)
+        _signal_all(_marked(mark, exact=False), signal.SIGKILL)
         return len(left)
 
     def _environment(self) -> dict[str, str]:

@@ -50,7 +50,7 @@ class StopSources:
             return Stop(self._limits.reason, self._limits.words(now), self._limits.off_at)
         if self.terminated:
             gone_at = min(self._limits.off_at, now + TERMINATED_SECONDS)
-            return Stop(Reason.CANCELLED, "the agent was told to end (SIGTERM)", gone_at)
+            return Stop(Reason.PREEMPTED, "the machine is going down (SIGTERM)", gone_at)
         return self._commanded()
 
     def _preempted(self, notice: dict[str, str], now: float) -> Stop:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from remote.agent.processes import MachinePrograms, expand
+from remote.agent.processes import LEFT_SECONDS, MachinePrograms, expand
+from remote.clock import SystemClock
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
 
@@ -27,11 +28,23 @@ time.sleep(60)
 def programs(tmp_path: Path) -> Iterator[MachinePrograms]:
     made = MachinePrograms(f"lease-{tmp_path.name}-{os.getpid()}", tmp_path / "bundle", tmp_path)
     yield made
-    made.kill_left_behind()
+    made.end_left_behind(SystemClock())
 
 
-def start(programs: MachinePrograms, tmp_path: Path, code: str):
-    return programs.start("task/a", [sys.executable, "-c", code], tmp_path / "deep" / "log", {"EXTRA": "1"})
+def start(programs: MachinePrograms, tmp_path: Path, code: str, *more: str):
+    return programs.start("task/a", [sys.executable, "-c", code, *more], tmp_path / "deep" / "log", {"EXTRA": "1"})
+
+
+class Impatient(SystemClock):
+    """Waits hardly, and counts how long it should have waited."""
+
+    waited = 0.0
+
+    def monotonic(self) -> float:
+        return self.waited
+
+    def sleep(self, seconds: float) -> None:
+        self.waited += seconds
 
 
 def wait_for(seen: Callable[[], object], seconds: float = 10) -> None:
@@ -69,14 +82,48 @@ def test_killing_reaches_a_grandchild_in_a_session_of_its_own(programs: MachineP
 
 def test_what_a_dead_agent_left_is_found_and_ended(programs: MachinePrograms, tmp_path: Path) -> None:
     child = start(programs, tmp_path, "import time; time.sleep(60)")
-    wait_for(lambda: programs.kill_left_behind() > 0)
+    wait_for(lambda: programs.end_left_behind(SystemClock()) > 0)
+    wait_for(lambda: child.poll() == -signal.SIGTERM)
+    assert programs.end_left_behind(SystemClock()) == 0
+
+
+SAVES_WHEN_ASKED = """
+import pathlib, signal, sys, time
+def save(*_):
+    pathlib.Path(sys.argv[1]).write_text("saved")
+    sys.exit(75)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+time.sleep(60)
+"""
+HEARS_NOTHING = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_training_that_a_dead_agent_left_saves_before_it_ends(programs: MachinePrograms, tmp_path: Path) -> None:
+    child = start(programs, tmp_path, SAVES_WHEN_ASKED, str(tmp_path / "checkpoint"))
+    wait_for(lambda: (tmp_path / "deep" / "log").read_text().strip())
+    assert programs.end_left_behind(SystemClock()) == 1
+    wait_for(lambda: child.poll() == 75)
+    assert (tmp_path / "checkpoint").read_text() == "saved"
+
+
+def test_one_that_does_not_listen_is_killed_after_a_while(programs: MachinePrograms, tmp_path: Path) -> None:
+    child = start(programs, tmp_path, HEARS_NOTHING)
+    wait_for(lambda: (tmp_path / "deep" / "log").read_text().strip())
+    clock = Impatient()
+    assert programs.end_left_behind(clock) == 1
+    assert clock.waited >= LEFT_SECONDS
     wait_for(lambda: child.poll() == -signal.SIGKILL)
-    assert programs.kill_left_behind() == 0
 
 
 def test_another_lease_is_left_alone(programs: MachinePrograms, tmp_path: Path) -> None:
     child = start(programs, tmp_path, "import time; time.sleep(60)")
-    assert MachinePrograms("lease", tmp_path, tmp_path).kill_left_behind() == 0
+    assert MachinePrograms("lease", tmp_path, tmp_path).end_left_behind(SystemClock()) == 0
     assert child.poll() is None
     child.kill()
     wait_for(lambda: child.poll() is not None)

@@ -106,7 +106,7 @@ def test_sigterm_stops_training_like_a_command(lease) -> None:
     one.clock.at(10, supervisor.terminate)
     one.programs.answers["poweroff"] = Answer(0, "")
     supervisor.run()  # returns: the machine is going down anyhow
-    assert one.status().reason is Reason.CANCELLED
+    assert one.status().reason is Reason.PREEMPTED
     assert one.programs.commands[-1] == ["poweroff"]
     assert one.clock.time - one.clock.start < 60
 
