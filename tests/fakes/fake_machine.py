@@ -20,7 +20,7 @@ from launcher_clock import FakeClock
 from memory_object_store import FakeStore
 
 from launcher.providers.interface import EndCause, InstanceRef, InstanceState, LaunchRequest
-from launcher.ssh import CommandResult, HostKeyMismatch, SshError, SshSession, SshTarget
+from launcher.ssh import CommandResult, HostKeyMismatch, SshError, SshSession, SshTarget, make_key_pair
 from remote import protocol
 from remote.protocol import AgentJob, Budget, StopCommand
 
@@ -153,6 +153,8 @@ class FakeConnector:
             raise SshError(f"{target.user}@{target.address}:{target.port}: timed out")
         if machine.answers_with != target.host_key:
             raise HostKeyMismatch(f"{target.address} answers with another host key than the machine's console shows")
+        if make_key_pair(target.private_key) != machine.request.ssh_public_key:
+            raise SshError(f"{target.user}@{target.address}:{target.port}: Authentication failed.")
         self.after_call("ssh.connect")
         return FakeSession(self, machine)
 
