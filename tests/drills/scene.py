@@ -32,7 +32,7 @@ batch: 8
 market: spot
 disk: 20GiB
 budget: {budget}
-trainer: {{device: cpu, threads: 1, workers: 0}}
+trainer: {{device: cpu, threads: 1, workers: 0, checkpoint_seconds: 5}}
 """
 BUDGET_USD = "1"
 COMMAND_SECONDS = 240
