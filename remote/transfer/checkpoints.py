@@ -30,6 +30,8 @@ class Listing:
     """The manifests of one task, newest first, and what was wrong with others."""
 
     manifests: list[Manifest] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Of all objects, by their name in the folder."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -41,25 +43,33 @@ class TaskCheckpoints:
         self._folder = run.checkpoints(task)
         self._task = task
         self._scratch = scratch
+        self._rejected: set[str] = set()
+        """Objects that came and were not what their manifests say."""
 
     def newest_first(self) -> Listing:
         """All readable manifests of this task, by step, then time."""
         listing = Listing()
         for stored in self._store.list(self._folder):
+            listing.sizes[stored.key.removeprefix(self._folder)] = stored.size
             if stored.key.endswith(".json"):
                 self._add(stored.key, listing)
         listing.manifests.sort(key=lambda manifest: (manifest.step, manifest.at), reverse=True)
         return listing
 
     def commit(self, source: Path, progress: TaskProgress | None, at: float, moved: Progress = ignore) -> Checkpoint:
-        """Store `source`, which nobody changes any more, and then its manifest. What is stored already is not sent."""
-        digest = sha256(source)
-        stored = [manifest for manifest in self.newest_first().manifests if manifest.sha256 == digest]
+        """Store `source`, which nobody changes any more, and then its manifest. What is stored whole is not sent.
+
+        An object that is torn or gone below its manifest is sent again in its place: the manifest is of that content.
+        """
+        digest, size = sha256(source), source.stat().st_size
+        listing = self.newest_first()
+        stored = [manifest for manifest in listing.manifests if (manifest.sha256, manifest.size) == (digest, size)]
         if stored:
-            return self.described(stored[0])
+            whole = next((manifest for manifest in stored if self._seems_whole(manifest, listing)), None)
+            return self.described(whole or self._repaired(stored[0], source, moved))
         step, epoch = (0, 0) if progress is None else _place(progress)
         name = f"{step:010d}-{digest[:8]}"
-        manifest = Manifest(self._task, epoch, step, f"{name}.pt", digest, source.stat().st_size, at)
+        manifest = Manifest(self._task, epoch, step, f"{name}.pt", digest, size, at)
         self._store.put(source, f"{self._folder}{name}.pt", moved)
         self._store.put(protocol.encode(manifest).encode(), f"{self._folder}{name}.json")
         return self.described(manifest)
@@ -91,6 +101,7 @@ class TaskCheckpoints:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(fetched, target)  # noqa: PTH105 - says that it overwrites
                 return self.described(manifest), listing.warnings
+            self._rejected.add(manifest.key)
             listing.warnings.append(f"checkpoint {manifest.key} of {self._task} skipped: {problem}")
             fetched.unlink(missing_ok=True)
         return None, listing.warnings
@@ -101,6 +112,15 @@ class TaskCheckpoints:
         return Checkpoint(
             manifest.task, manifest.epoch, manifest.step, url, manifest.sha256, manifest.size, manifest.at
         )
+
+    def _seems_whole(self, manifest: Manifest, listing: Listing) -> bool:
+        return listing.sizes.get(manifest.key) == manifest.size and manifest.key not in self._rejected
+
+    def _repaired(self, manifest: Manifest, source: Path, moved: Progress) -> Manifest:
+        log.warning("checkpoint %s of %s is damaged in the storage: it is sent again", manifest.key, self._task)
+        self._store.put(source, self._folder + manifest.key, moved)
+        self._rejected.discard(manifest.key)
+        return manifest
 
     def _add(self, key: str, listing: Listing) -> None:
         try:

@@ -162,7 +162,7 @@ def test_the_newest_whole_one_is_restored(checkpoints, folder, tmp_path: Path) -
     assert (tmp_path / "weights" / "last.pt").read_text() == "weights at 20"
 
 
-@pytest.mark.parametrize(
+DAMAGE = pytest.mark.parametrize(
     ("damage", "said"),
     [
         (lambda body: body[:-1], "bytes, its manifest says"),
@@ -171,18 +171,44 @@ def test_the_newest_whole_one_is_restored(checkpoints, folder, tmp_path: Path) -
     ],
     ids=["torn", "changed", "missing"],
 )
-def test_l10_a_damaged_newest_one_is_skipped_with_a_warning(checkpoints, folder, tmp_path, damage, said) -> None:
-    commit(checkpoints, folder, 10)
-    key = FOLDER + commit(checkpoints, folder, 20).key.rsplit("/", 1)[1]
+
+
+def hurt(folder, checkpoint, damage) -> None:
+    key = FOLDER + checkpoint.key.rsplit("/", 1)[1]
     damaged = damage(folder.store.objects.pop(key))
     if damaged is not None:
         folder.store.objects[key] = damaged
+
+
+@DAMAGE
+def test_l10_a_damaged_newest_one_is_skipped_with_a_warning(checkpoints, folder, tmp_path, damage, said) -> None:
+    commit(checkpoints, folder, 10)
+    hurt(folder, commit(checkpoints, folder, 20), damage)
     checkpoint, warnings = checkpoints.restore(tmp_path / "last.pt")
     assert checkpoint.step == 10
     assert len(warnings) == 1
     assert said in warnings[0]
     assert (tmp_path / "last.pt").read_text() == "weights at 10"
     assert list(folder.paths.transfer.glob("*.restore.pt")) == []
+
+
+@DAMAGE
+def test_a_damaged_one_that_is_still_on_the_disk_is_stored_whole_again(
+    checkpoints, folder, tmp_path, damage, said
+) -> None:
+    first = commit(checkpoints, folder, 20)
+    hurt(folder, first, damage)
+    assert checkpoints.restore(tmp_path / "none.pt")[0] is None, said
+    assert commit(checkpoints, folder, 20) == first
+    assert checkpoints.restore(tmp_path / "last.pt") == (first, [])
+
+
+def test_a_torn_one_is_stored_again_by_a_program_that_has_never_read_it(checkpoints, folder, tmp_path) -> None:
+    first = commit(checkpoints, folder, 20)
+    hurt(folder, first, lambda body: body[:-1])
+    fresh = TaskCheckpoints(folder.store, StoredRun("run"), "a", folder.paths.transfer)
+    assert commit(fresh, folder, 20) == first
+    assert fresh.restore(tmp_path / "last.pt") == (first, [])
 
 
 @pytest.mark.parametrize(
