@@ -147,11 +147,12 @@ class Place:
 
 
 def place(url: str) -> Place:
-    """Of an `s3://bucket/prefix` URL. Raises StoreRefused."""
-    parts = urlsplit(url)
-    if parts.scheme != "s3" or not parts.netloc:
+    """Of an `s3://bucket/prefix` URL, in which `?` and `#` are characters like others. Raises StoreRefused."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    if scheme != "s3" or not bucket:
         raise StoreRefused(f"{url}: expected s3://BUCKET/PREFIX")
-    return Place(parts.netloc, parts.path.strip("/"))
+    return Place(bucket, prefix.strip("/"))
 
 
 def open_store(spec: StorageSpec, url: str, credentials: Path, patience: Patience = PATIENT) -> S3Store:

@@ -127,6 +127,14 @@ def test_names_that_are_not_plain_come_back(store: RemoteStore, tmp_path: Path) 
 
 
 @needs_weed
+def test_a_prefix_with_characters_that_mean_something_in_a_web_address_is_taken_as_it_is(server, opened) -> None:
+    prefix = "try #2/why?now=1"
+    opened(f"s3://{BUCKET}/{prefix}").put(b"x", "a")
+    stored = server.client().list_objects_v2(Bucket=BUCKET, Prefix="try ")["Contents"]
+    assert [item["Key"] for item in stored] == [f"{prefix}/a"]
+
+
+@needs_weed
 def test_a_large_object_goes_in_parts(opened, tmp_path: Path) -> None:
     store = opened(f"s3://{BUCKET}/large")
     content = bytes(range(256)) * (PART_BYTES // 256 + 4096)

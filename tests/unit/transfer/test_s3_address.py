@@ -30,6 +30,7 @@ def write(folder: Path, text: str = KEYS, mode: int = 0o600) -> Path:
         ("s3://bucket/a/b", Place("bucket", "a/b")),
         ("s3://bucket/a/", Place("bucket", "a")),
         ("s3://bucket", Place("bucket", "")),
+        ("s3://bucket/try #2/why?/a", Place("bucket", "try #2/why?/a")),
     ],
 )
 def test_a_url_is_a_bucket_and_a_prefix(url: str, expected: Place) -> None:
