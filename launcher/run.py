@@ -109,6 +109,8 @@ class Run:
     budget_usd: Decimal | None = None
     """Cap of all leases together, reopened ones included."""
     ends_by: datetime | None = None
+    caps: tuple[Decimal | None, ...] = ()
+    """`budget_usd` when the newest lease was made, and each one that was given since."""
     lease: Lease | None = None
     """The open lease: none before the first launch and after each close."""
     attempt: int = 0
@@ -151,6 +153,11 @@ class Run:
     def run_id(self) -> str:
         """Identity of the run: also the tag on everything it makes."""
         return self.opened.run_id
+
+    @property
+    def cap_changed(self) -> bool:
+        """Whether the user gave another budget than the newest lease's agent was started with."""
+        return len(self.caps) > 1
 
     @property
     def spent_usd(self) -> Decimal:
@@ -197,6 +204,7 @@ def _apply(run: Run, event: Event) -> Run:  # noqa: C901 - one flat case for eac
             return replace(
                 run,
                 lease=lease,
+                caps=(run.budget_usd,),
                 attempt=run.attempt + 1,
                 deadline_basis=lease.deadline_basis,
                 cause=None,
@@ -226,7 +234,7 @@ def _apply(run: Run, event: Event) -> Run:  # noqa: C901 - one flat case for eac
         case PriceChanged(change=change):
             return _with_lease(run, prices=(*_lease(run).prices, change))
         case LimitsChanged(budget_usd=budget_usd, ends_by=ends_by):
-            return replace(run, budget_usd=budget_usd, ends_by=ends_by)
+            return replace(run, budget_usd=budget_usd, ends_by=ends_by, caps=(*run.caps, budget_usd))
         case CapacityRefused(message=message, quota=quota):
             return _refused(run, event.at, message, quota=quota)
         case Abandoned(message=message) if run.state is not State.PROVISIONING:

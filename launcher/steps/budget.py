@@ -60,7 +60,7 @@ class BudgetWatch:
 
 
 def tell_agent(run: Run, services: Services) -> None:
-    """Give the agent the budget at the newest price; without SSH it keeps the one that it has."""
+    """Give the agent the newest budget at the newest price; without SSH it keeps the one that it has."""
     lease = run.lease
     spec = None if lease is None else budget_spec(run, lease, services.rates, services.facts)
     if spec is None:
@@ -68,4 +68,4 @@ def tell_agent(run: Run, services: Services) -> None:
     try:
         services.machine(run).set_budget(spec)
     except (SshError, HostKeyMismatch) as error:
-        services.report(Note(f"the agent could not be told of the new price: {error}"))
+        services.report(Note(f"the agent could not be told of the new budget or price: {error}"))

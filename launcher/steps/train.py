@@ -14,7 +14,7 @@ def train(run: Run, services: Services) -> Event:
     """`CheckpointSynced`, `PriceChanged`, `TrainingExited`, `Preempted`, `Abandoned` or `StepFailed`."""
     watchdog = Watchdog(services)
     budget = BudgetWatch(services)
-    if run.lease is not None and run.lease.prices:
+    if run.lease is not None and (run.lease.prices or run.cap_changed):
         tell_agent(run, services)
     while True:
         heard = hear_or_ask(run, services)

@@ -6,16 +6,26 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from cut_journal import Killed
 from fake_compute import power_off_at
 from launcher_world import SPOT_EAST, Cut, World
 from pricing_cases import RATES
 
-from launcher.events import CheckpointSynced, CloudStopArmed, DataStaged, InstanceReady, Outcome, PriceChanged
+from launcher.events import (
+    CheckpointSynced,
+    CloudStopArmed,
+    DataStaged,
+    InstanceReady,
+    LimitsChanged,
+    Outcome,
+    PriceChanged,
+)
 from launcher.limits import owed_usd
 from launcher.live import describe
 from launcher.providers.interface import EndCause, RefusedError, UnreachableError
 from launcher.report import Happened
 from launcher.run import State
+from remote.protocol import Budget, decode
 
 
 def trains_past_its_deadline(world):
@@ -181,6 +191,28 @@ def test_the_agent_is_told_of_the_new_price(tmp_path):
     world.drive(run_id, report=report)
     assert told[0] is False
     assert told[-1] is True
+
+
+@pytest.mark.parametrize("cap", ["0.10", "9"], ids=["lowered", "raised"])
+def test_the_agent_is_told_of_another_budget_and_holds_it_when_the_launcher_dies(tmp_path, cap):
+    world = World(tmp_path)
+    world.offers = (SPOT_EAST,)
+    world.script.epoch, world.images_per_second = 600, 2
+    run_id = world.open(budget="4")
+    world.kill_at(700)
+    world.drive_until_killed(run_id)
+    limits = LimitsChanged(at=world.time.now(), budget_usd=Decimal(cap), ends_by=None)
+    world.kill_at(world.clock.elapsed + 60)
+    with pytest.raises(Killed):
+        world.drive(run_id, first=lambda _run: limits)
+    told = decode(world.machine().files[f"{world.machine().folder}/budget.json"].decode(), Budget, "budget.json")
+    assert told.cap_usd == pytest.approx(float(cap))
+    world.clock.sleep(1200)
+    assert world.machine().alive is (cap == "9")
+    run = world.drive(run_id)
+    assert run.outcome is (Outcome.BUDGET if cap == "0.10" else Outcome.DONE)
+    lived = world.machine().ended_at - world.machine().launched_at
+    assert lived <= timedelta(hours=float(cap) / float(SPOT_EAST.usd_per_hour))
 
 
 def test_what_is_owed_never_passes_the_cap_at_any_beat(tmp_path):
