@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 
 from cut_journal import Cut, CutJournal
@@ -178,15 +179,19 @@ class ScheduleWorld(World):
         self.provider.on_launch = self._note_launch
 
     def _note_launch(self, request: LaunchRequest) -> None:
-        """The newest record about leases, as anybody sees it who has the prefix only, must be the intent."""
-        names, number = StoredRun(request.run_id), 1
-        newest = ""
-        while (record := self.store.objects.get(names.record(number))) is not None:
-            number += 1
+        if not self._is_open(request):
+            self.truth.unwritten.append(request.lease_id)
+
+    def _is_open(self, request: LaunchRequest) -> bool:
+        """Whether the lease is, for anybody who has the prefix only: the newest record about leases is its intent."""
+        names, newest = StoredRun(request.run_id), ""
+        for number in count(1):
+            record = self.store.objects.get(names.record(number))
+            if record is None:
+                return f'"lease_id":"{request.lease_id}"' in newest and '"type":"LeaseClosed"' not in newest
             if b'"type":"LaunchRequested"' in record or b'"type":"LeaseClosed"' in record:
                 newest = record.decode()
-        if f'"lease_id":"{request.lease_id}"' not in newest or '"type":"LeaseClosed"' in newest:
-            self.truth.unwritten.append(request.lease_id)
+        raise AssertionError
 
     def catalog(self) -> Catalog:
         """Plans are made with the prices in force."""
@@ -207,5 +212,6 @@ class ScheduleWorld(World):
         finally:
             self.truth.lives.append((begun, self.clock.now()))
             self.store_failed = len(self.store.failed) - self.store_failed
-        assert self.provider.alive() == [], "the run is settled, and something is still billed"
+        for machine in self.provider.alive():
+            assert self._is_open(machine.request), "the run is settled, and something is still billed"
         return run
