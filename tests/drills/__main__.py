@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -38,6 +39,8 @@ class Stock:
 def main(argv: Sequence[str]) -> int:
     """Play what is asked for; 1 if anything did not hold."""
     asked = _arguments(argv)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)  # also in the background: everything is taken down
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="gpucost-drills-") as folder:
         pictures = make_digits(Path(folder) / "pictures", train=24, val=8, size=128)
@@ -127,11 +130,11 @@ def _on_stage(drill: Drill, scene: Scene) -> Result:
             drill.play(scene)
         except Exception as error:  # noqa: BLE001 - what must hold is looked at all the same
             scene.faults.append(_words(error))
+        scene.keep_words()
         verdict = checks.examine(scene)
     except Exception as error:  # noqa: BLE001 - a look that fails is a fault of the drill
         scene.faults.append(_words(error))
     finally:
-        scene.keep_words()
         left = scene.close()
     faults = (*scene.faults, *(verdict.faults if verdict else ()), *(f"left over: {thing}" for thing in left))
     if verdict is None:

@@ -83,6 +83,14 @@ def notice(scene: Scene) -> None:
     scene.expect_code(launcher, 0)
 
 
+def taken_without_notice(scene: Scene) -> None:
+    """The provider takes the machine back and nobody was told: it only shuts down. The run goes on elsewhere."""
+    launcher = _begin(scene)
+    machine = scene.truth.instance().instance_id
+    scene.strike(lambda: sandbox.interrupt(scene.home, machine, 0.0))
+    scene.expect_code(launcher, 0)
+
+
 def slow_link(scene: Scene) -> None:
     """The machine's link falls to 40 Mbit/s in the middle of the training and stays there."""
     launcher = _begin(scene)
@@ -241,6 +249,7 @@ DRILLS = (
     Drill("vm/power", "power cut while training", cut_power),
     Drill("vm/power-no-launcher", "launcher killed, then power cut; resume", cut_power_without_launcher),
     Drill("vm/notice", "spot notice of 30 s while training", notice),
+    Drill("vm/no-notice", "spot machine taken back without a notice", taken_without_notice),
     Drill("vm/slow-link", "link at 40 Mbit/s from the first checkpoint on", slow_link),
     Drill("vm/off-inside", "`shutdown -h now` on the machine while training", powered_off_inside),
     Drill("vm/reboot", "machine rebooted while training", rebooted),
