@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from launcher.errors import BadInput
 from launcher.events import (
     Abandoned,
     CapacityRefused,
@@ -17,7 +18,9 @@ from launcher.events import (
     StepFailed,
 )
 from launcher.jobspec import parse
+from launcher.journal import decode, replay
 from launcher.machine import Machine
+from launcher.mirror import Fenced
 from launcher.providers.interface import (
     CapacityError,
     InstanceRef,
@@ -29,7 +32,7 @@ from launcher.providers.interface import (
     UnreachableError,
 )
 from launcher.report import Note
-from launcher.run import Run
+from launcher.run import Run, State
 from launcher.services import Services
 from launcher.ssh import HostKeyMismatch, SshError, make_key_pair
 from launcher.storage.interface import StorageError
@@ -62,6 +65,7 @@ def _launch(run: Run, lease: Lease, services: Services) -> Event:
     except CapacityError as error:
         quota = isinstance(error, QuotaError)
         return CapacityRefused(at=services.clock.now(), message=str(error), quota=quota)
+    _require_owner(ref, lease, services)
     return InstanceCreated(at=services.clock.now(), instance_id=ref.instance_id)
 
 
@@ -119,6 +123,52 @@ def _adopt_or_launch(run: Run, lease: Lease, services: Services) -> InstanceRef:
         raise CapacityError("the launch was asked for so long ago that its deadline has come")
     services.mirror.check()  # this computer may have slept: another launcher that ended the run would not look again
     return services.provider.launch(_request(run, lease, services))
+
+
+def _require_owner(ref: InstanceRef, lease: Lease, services: Services) -> None:
+    """End a machine that was made after another launcher had given its lease up. Raises Fenced, once that is done.
+
+    This computer may have slept in the launch call, long enough for a stop elsewhere that saw no machine.
+    """
+    try:
+        services.mirror.check()
+    except StorageError:
+        return  # the machine must be recorded; the record meets the same fence
+    except Fenced:
+        if _given_up(lease, services):
+            _end_ownerless(ref, lease, services)
+        raise
+
+
+def _given_up(lease: Lease, services: Services) -> bool:
+    """The launcher that has the run now looks for no machine of this lease, or ends whatever it finds of it.
+
+    Where its records cannot be read it may hold the machine, which is left to it and to the deadline.
+    """
+    try:
+        records = [decode(line, "a stored record") for line in services.mirror.records()]
+        run = replay(records, "the journal in the storage")
+    except (StorageError, BadInput):
+        return False
+    if run.lease is None or run.lease.lease_id != lease.lease_id:
+        return True
+    return run.lease.instance_id is None and run.state is State.STOPPING
+
+
+def _end_ownerless(ref: InstanceRef, lease: Lease, services: Services) -> None:
+    """Terminate until the provider says so: a machine just made may be unknown to it for a while."""
+    said = "it is still said to run"
+    started = services.clock.monotonic()
+    while (waited := services.clock.monotonic() - started) < services.facts.stop_limit_seconds:
+        try:
+            services.provider.terminate(ref)
+            if _ended(services.provider.describe(ref), waited, services):
+                services.report(Note(f"{ref.instance_id} is ended: {lease.lease_id} was closed while it was launched"))
+                return
+        except (UnreachableError, RefusedError) as error:
+            said = str(error)
+        services.clock.sleep(services.facts.poll_seconds)
+    services.report(Note(f"{ref.instance_id} MAY STILL BE BILLED UNTIL {lease.deadline:%Y-%m-%d %H:%M} UTC: {said}"))
 
 
 def _request(run: Run, lease: Lease, services: Services) -> LaunchRequest:

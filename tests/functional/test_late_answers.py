@@ -6,6 +6,7 @@ import pytest
 from launcher_world import Cut, World
 
 from launcher.events import Cancelled, InstanceCreated, Outcome
+from launcher.mirror import Fenced
 
 SHOWS_UP = 80
 """Just within the grace period."""
@@ -64,3 +65,42 @@ def test_a_laptop_that_sleeps_while_a_machine_ends_does_not_charge_its_sleep(tmp
     (entry,) = run.entries
     assert entry.ended_at >= world.machine().ended_at
     assert run.spent_usd <= run.budget_usd
+
+
+@pytest.mark.parametrize("unseen", [0, 60])
+def test_a_launch_that_slept_while_the_run_was_stopped_elsewhere_leaves_no_machine(tmp_path, unseen):
+    world = World(tmp_path)
+    world.provider.visible_seconds = unseen
+    run_id = world.open()
+    runner = world.elsewhere()
+
+    def sleep(_request):
+        runner.adopt(run_id)
+        assert runner.stop(run_id).outcome is Outcome.CANCELLED
+
+    world.provider.on_launch = sleep
+    with pytest.raises(Fenced):
+        world.drive(run_id)
+    assert world.provider.machines
+    world.clock.sleep(world.provider.end_seconds)
+    assert world.provider.alive() == []
+    assert "was closed while it was launched" in world.notes()
+
+
+def test_a_launch_that_slept_while_the_run_was_driven_on_elsewhere_leaves_its_machine_to_that_launcher(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    runner = world.elsewhere()
+
+    def sleep(_request):
+        world.provider.on_launch = lambda _again: None
+        runner.adopt(run_id)
+        runner.claim(run_id)
+
+    world.provider.on_launch = sleep
+    with pytest.raises(Fenced):
+        world.drive(run_id)
+    assert len(world.provider.alive()) == 1
+    run = runner.drive(run_id, by_force=True)
+    assert len(run.entries) == len(world.provider.machines), "it is accounted for"
+    runner.check(run_id)
