@@ -55,6 +55,8 @@ class TaskPaths:
         self.log = root / "train.log"
         self.weights = root / "weights"
         self.last = self.weights / "last.pt"
+        self.previous = self.weights / "last.previous.pt"
+        """The checkpoint before, which the trainer takes where it cannot use the last one."""
         self.best = self.weights / "best.pt"
         self.results = root / "results.csv"
 

@@ -91,11 +91,18 @@ class TaskCheckpoints:
         for key in sorted(old, key=lambda key: not key.endswith(".json")):
             self._store.delete(self._folder + key)
 
-    def restore(self, target: Path, moved: Progress = ignore) -> tuple[Checkpoint | None, list[str]]:
-        """Bring the newest checkpoint that is whole to `target`; None where there is none. The texts are warnings."""
+    def restore(
+        self, target: Path, moved: Progress = ignore, before: Checkpoint | None = None
+    ) -> tuple[Checkpoint | None, list[str]]:
+        """Bring the newest checkpoint that is whole, or that and older than `before`, to `target`; None: there is none.
+
+        The texts are warnings.
+        """
         listing = self.newest_first()
         fetched = self._scratch / f"{self._task}.restore.pt"
         for manifest in listing.manifests:
+            if before is not None and (manifest.step, manifest.at) >= (before.step, before.at):
+                continue
             problem = self._fetched(manifest, fetched, moved)
             if problem is None:
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Before training: the data set on the disk, and each task's newest whole checkpoint in its place. Safe to run twice.
+"""Before training: the data set on the disk, and each task's newest whole checkpoints in place. Safe to run twice.
 
 Owns `data/` of the lease folder until training starts. Knows the storage by `RemoteStore` alone.
 """
@@ -153,9 +153,11 @@ def _checkpoints(work: Staging) -> tuple[list[Checkpoint], list[str]]:
         if checkpoint is not None:
             found.append(checkpoint)
     for checkpoint in found:
-        last = work.paths.task(checkpoint.task).last
-        last.parent.mkdir(parents=True, exist_ok=True)
-        _fetched(work, checkpoint.task).replace(last)
+        paths, before = work.paths.task(checkpoint.task), _fetched_before(work, checkpoint.task)
+        paths.weights.mkdir(parents=True, exist_ok=True)
+        if before.exists():
+            before.replace(paths.previous)
+        _fetched(work, checkpoint.task).replace(paths.last)
     return found, warnings
 
 
@@ -171,13 +173,35 @@ def _fetch(work: Staging, store: RemoteStore, task: TaskSpec) -> tuple[Checkpoin
         log.info("task %s: checkpoint of epoch %d, step %d restored", task.name, checkpoint.epoch, checkpoint.step)
         for name, place in {"results.csv": paths.results, "best.pt": paths.best, "train.log": paths.log}.items():
             _restore_beside(work, store, run.artifact(task.name, name), place)
+        if not paths.previous.exists():
+            _fetch_before(work, stored, checkpoint)
     elif warnings:
         warnings.append(f"no stored checkpoint of {task.name} can be used: it begins with the first step")
     return checkpoint, warnings
 
 
+def _fetch_before(work: Staging, stored: TaskCheckpoints, newest: Checkpoint) -> None:
+    """The one before `newest`, in case the trainer cannot use that; one that does not come or fit stops nothing."""
+    target = _fetched_before(work, newest.task)
+    target.unlink(missing_ok=True)
+    if shutil.disk_usage(work.paths.root).free < newest.size + SPARE_BYTES:
+        log.warning("task %s: no room for the checkpoint before the newest one", newest.task)
+        return
+    try:
+        before, _ = stored.restore(target, work.report.moved, newest)
+    except (StoreError, OSError) as error:
+        log.warning("task %s: the checkpoint before the newest one did not come: %s", newest.task, error)
+        return
+    if before is not None:
+        log.info("task %s: checkpoint of step %d restored, too, as the one before", newest.task, before.step)
+
+
 def _fetched(work: Staging, task: str) -> Path:
     return work.paths.transfer / f"{task}.restored.pt"
+
+
+def _fetched_before(work: Staging, task: str) -> Path:
+    return work.paths.transfer / f"{task}.restored.previous.pt"
 
 
 def _restore_beside(work: Staging, store: RemoteStore, key: str, target: Path) -> None:

@@ -137,7 +137,7 @@ def test_the_one_before_is_taken_the_other_set_aside_and_nothing_of_it_restored(
 def test_a_good_checkpoint_is_never_dropped_for_one_that_was_refused(squares, tmp_path, saved):
     run = build(settings(squares, tmp_path), stop_after=5)
     checkpoint.save(run.paths.last, saved)
-    run.paths.last.rename(checkpoint.previous(run.paths.last))
+    run.paths.last.rename(run.paths.previous)
     run.paths.last.write_bytes(b"torn")
     restore.resume(run)
     engine.fit(run)

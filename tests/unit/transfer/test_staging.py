@@ -143,6 +143,37 @@ def test_every_task_gets_its_newest_checkpoint_and_what_belongs_to_it(with_data)
     assert outcome.restored == {"a": 30}
 
 
+def store_two_checkpoints(folder) -> None:
+    sync = folder.sync()
+    for step in (20, 30):
+        folder.save(step)
+        sync.round()
+    folder.paths.task("a").root.rename(folder.paths.tasks / "old-a")
+
+
+def test_the_one_before_the_newest_is_there_for_a_trainer_that_cannot_use_that(with_data) -> None:
+    store_two_checkpoints(with_data)
+    outcome = stage(with_data.staging())
+    paths = with_data.paths.task("a")
+    assert (paths.last.read_text(), paths.previous.read_text()) == ("weights at 30", "weights at 20")
+    assert outcome.restored == {"a": 30}
+    assert list(with_data.paths.transfer.glob("*.pt")) == []
+
+
+def test_the_one_before_is_left_where_there_is_no_room_or_it_does_not_come(with_data, monkeypatch) -> None:
+    store_two_checkpoints(with_data)
+    paths, older = with_data.paths.task("a"), with_data.manifests()[0].key
+    usage = namedtuple("Usage", "total used free")(2**40, 2**40, SPARE_BYTES)
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda _path: usage)
+        assert stage(with_data.staging()).restored == {"a": 30}
+    assert (paths.last.exists(), paths.previous.exists()) == (True, False)
+    paths.last.unlink()
+    with_data.store.fail("get", older)
+    assert stage(with_data.staging()).restored == {"a": 30}
+    assert (paths.last.exists(), paths.previous.exists()) == (True, False)
+
+
 def test_a_checkpoint_of_this_machine_is_not_overwritten(with_data) -> None:
     store_a_checkpoint(with_data, 30)
     with_data.save(50)
