@@ -1,10 +1,13 @@
-"""The budget while a machine trains: its price is asked now and then, and what is owed is compared with the cap.
+"""The user's limits while a machine trains: its price is asked now and then, what is owed is compared with the cap.
 
 The agent does the same with the numbers that it was given, and comes first; the launcher's own comparison is for an
-agent that is dead or could not be told of a new price.
+agent that is dead or could not be told of a new price. A deadline that was brought forward is the launcher's alone: the
+machine's own stops keep the time that they were made with.
 """
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 from launcher.events import Event, Outcome, PriceChanged, StepFailed
 from launcher.limits import budget_spec, owed_usd
@@ -20,23 +23,39 @@ _ASK_SECONDS = 600
 
 
 class BudgetWatch:
-    """Notices another price, and the end of the budget. One for each time that a step is entered."""
+    """Notices another price, and the end of the budget or of the time. One for each time that a step is entered."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._told = False
 
     def check(self, run: Run) -> Event | None:
-        """`StepFailed` where the cap is reached, `PriceChanged` where the machine costs something else by now."""
-        return self._used_up(run) or self._price_changed(run)
+        """`StepFailed` where a limit is reached, `PriceChanged` where the machine costs something else by now."""
+        return self._used_up(run) or self._out_of_time(run) or self._price_changed(run)
 
     def _used_up(self, run: Run) -> Event | None:
-        facts, now = self._services.facts, self._services.clock.now()
-        needed = facts.power_off_seconds + facts.save_reserve_seconds / 2
+        now, needed = self._services.clock.now(), self._stop_seconds
         if run.budget_usd is None or owed_usd(run, now, self._services.rates, stop_seconds=needed) < run.budget_usd:
             return None
         hint = f"go on with a higher one: `gpucost resume {run.run_id} --budget +...`"
         return StepFailed(at=now, message="the budget is used up", hint=hint, outcome=Outcome.BUDGET)
+
+    def _out_of_time(self, run: Run) -> Event | None:
+        """The end by a deadline that is earlier than the one which the machine itself keeps."""
+        now, lease, ends_by = self._services.clock.now(), run.lease, run.ends_by
+        if lease is None or ends_by is None or ends_by >= lease.deadline:
+            return None
+        if now + timedelta(seconds=self._stop_seconds) < ends_by:
+            return None
+        message = f"the deadline has come: off by {ends_by:%F %T} UTC"
+        hint = f"go on with a later one: `gpucost resume {run.run_id} --deadline ...`"
+        return StepFailed(at=now, message=message, hint=hint, outcome=Outcome.DEADLINE)
+
+    @property
+    def _stop_seconds(self) -> float:
+        """From the decision to the end of billing: the last save, and the stop."""
+        facts = self._services.facts
+        return facts.power_off_seconds + facts.save_reserve_seconds / 2
 
     def _price_changed(self, run: Run) -> Event | None:
         lease = run.lease

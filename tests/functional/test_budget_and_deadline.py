@@ -9,8 +9,9 @@ from decimal import Decimal
 import pytest
 from launcher_world import DEMAND_EAST, World, offer
 
-from launcher.events import DeadlineBasis, Outcome
+from launcher.events import DeadlineBasis, LimitsChanged, Outcome
 from launcher.recovery import EXIT_CODES
+from launcher.run import State
 
 TIGHT = "0.065"
 """Enough for ten epochs as the plan sees them; it pays for eighteen minutes."""
@@ -81,6 +82,23 @@ def test_the_users_deadline_ends_the_machine_in_time(tmp_path):
     assert int(EXIT_CODES[run.outcome]) == 4
     assert world.machine().ended_at <= world.clock.start + timedelta(minutes=20)
     assert run.checkpoints[0].epoch == 2
+
+
+@pytest.mark.parametrize("seconds", [30, 400])
+def test_a_deadline_that_is_brought_forward_ends_the_machine_that_trains(tmp_path, seconds):
+    world = slow_world(tmp_path)
+    run_id = world.open(epochs=10, deadline="3h")
+    world.kill_at(600)
+    assert world.drive_until_killed(run_id).state is State.TRAINING
+    given_at = world.time.now()
+    ends_by = given_at + timedelta(seconds=seconds)
+    run = world.drive(run_id, first=lambda run: LimitsChanged(at=given_at, budget_usd=run.budget_usd, ends_by=ends_by))
+    world.check(run_id)
+    assert run.outcome is Outcome.DEADLINE
+    assert f"{ends_by:%F %T} UTC" in run.message
+    stop_seconds = world.facts.power_off_seconds + world.facts.save_reserve_seconds / 2
+    assert world.machine().ended_at <= given_at + timedelta(seconds=max(seconds, stop_seconds))
+    assert run.checkpoints, "the work was saved first"
 
 
 def test_without_a_budget_twice_the_plans_worst_case_is_the_limit(tmp_path):
