@@ -123,7 +123,7 @@ def _provider_error(error: RefusedError | UnreachableError) -> ProviderError:
 
 
 def open_run(prepared: Prepared, context: Context) -> Run:
-    """Write the first record of a new run; nothing is launched by it."""
+    """Write the first record of a new run; nothing is launched by it. Raises BadInput where its name has one now."""
     now = context.clock.now()
     job = prepared.job
     run_id = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}-{job.name}"
@@ -142,7 +142,11 @@ def open_run(prepared: Prepared, context: Context) -> Run:
         results_dir=str(_results_dir(job, context)),
         selection=selection(prepared.plan.chosen, job),
     )
-    context.home.run(run_id).journal.append(record)
+    with context.home.opening(job.name):  # `prepare` took a while: another process may have begun one
+        rival = unfinished(job, context)
+        if rival is not None:
+            raise _going_on(job.name, rival, "begun just now")
+        context.home.run(run_id).journal.append(record)
     run = opened(record)
     context.report(Happened(record, run))
     return run
@@ -162,10 +166,7 @@ def unfinished(job: JobSpec, context: Context) -> str | None:
             return None
         pid = context.home.run(run_id).journal.writer()
         if pid is not None:
-            raise BadInput(
-                f"a run called {job.name!r} is going on (process {pid})",
-                hint=f"watch it with `gpucost status {run_id}`, or give this job another name",
-            )
+            raise _going_on(job.name, run_id, f"process {pid}")
         mine = job.model_dump(mode="json") | {"data": _absolute(job)}
         changed = sorted(key for key, value in run.opened.job.items() if mine.get(key) != value)
         if changed:
@@ -175,6 +176,11 @@ def unfinished(job: JobSpec, context: Context) -> str | None:
             )
         return run_id
     return None
+
+
+def _going_on(name: str, run_id: str, detail: str) -> BadInput:
+    hint = f"watch it with `gpucost status {run_id}`, or give this job another name"
+    return BadInput(f"a run called {name!r} is going on ({detail})", hint=hint)
 
 
 def go_on(

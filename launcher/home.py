@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,15 @@ class Home:
         with suppress(FileExistsError), path.open("x", encoding="utf-8") as out:
             out.write(secrets.token_hex(8))
         return path.read_text(encoding="utf-8").strip()
+
+    @contextmanager
+    def opening(self, name: str) -> Iterator[None]:
+        """Hold the right to begin a run called `name` here; another process waits until the block ends."""
+        folder = self.root / "names"
+        folder.mkdir(exist_ok=True)
+        with (folder / f"{name}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def find(self, reference: str | None) -> str:
         """The id for what a user typed: an id, a unique beginning, a name (its newest run), or nothing (the newest).
