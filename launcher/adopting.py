@@ -7,7 +7,7 @@ status of the agent; keys stay where they were made, and what they were for goes
 from __future__ import annotations
 
 from launcher import wiring
-from launcher.claim import agree
+from launcher.claim import agree, require_own
 from launcher.context import Context
 from launcher.errors import BadInput, ProviderError
 from launcher.events import RunOpened
@@ -40,10 +40,11 @@ def adopt(run_id: str, store: ObjectStore, context: Context) -> None:
     mirror = Mirror(store, run_id, wiring.this_launcher(context.home), context.clock, folder.scratch)
     if not mirror.length():
         raise BadInput(f"there is no run at {store.url}/{run_id}", hint="look up its URL with `gpucost status --json`")
+    require_own(mirror.record(1), run_id)
     known = folder.journal.path.exists()
     try:
         with folder.journal.writing():
-            agree(folder.journal, mirror)
+            agree(folder.journal, mirror, context.report, only_forward=known)
     except JournalBusy:
         return  # a launcher of this machine drives it: what is here is the truth
     if not known:

@@ -13,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from launcher import wiring
+from launcher.adopting import refresh
 from launcher.claim import take_up
 from launcher.clouds import AWS
 from launcher.context import Context
@@ -260,6 +261,7 @@ class Limits:
 
 def resume(run_id: str, context: Context, limits: Limits, *, by_force: bool = False) -> Run:
     """Go on with a run that lost its launcher, or with a settled one from its checkpoints. Raises BadInput, NoPlan."""
+    refresh(run_id, context)  # a launcher elsewhere may have gone on, or ended it
     run = load_run(run_id, context)
     if run.state is not State.SETTLED:
         return go_on(run_id, context, by_force=by_force, first=lambda found: _new_limits(found, limits, context))
@@ -333,6 +335,8 @@ def stop(run_id: str, context: Context) -> Run:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGINT)
         _await_writer(run_id, journal, context)
+    elif load_run(run_id, context).state is State.SETTLED:
+        refresh(run_id, context)  # a launcher elsewhere may have taken it up again
     with journal.writing():
         run = load_run(run_id, context)
         wish = _cancelled(run, context)

@@ -6,18 +6,22 @@ nothing of steps.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from launcher.clock import Clock
 from launcher.errors import BadInput, ExitCode, StopUnconfirmed
-from launcher.events import Claimed
-from launcher.home import RunFolder
-from launcher.journal import Journal, JournalBusy, replay
+from launcher.events import Claimed, RunOpened
+from launcher.home import RunFolder, name_in
+from launcher.journal import Journal, JournalBusy, decode, replay
 from launcher.mirror import Mirror
 from launcher.report import Note, Reporter
 from launcher.run import Run, State, advance
 from launcher.storage.interface import StorageError
 from launcher.units import show_duration
+
+_RUN_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{4}-[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 class HeldElsewhere(JournalBusy):
@@ -34,7 +38,7 @@ def take_up(journal: Journal, mirror: Mirror, clock: Clock, report: Reporter, *,
     """
     folder = RunFolder(journal.path.parent)
     try:
-        agree(journal, mirror)
+        agree(journal, mirror, report)
         if not by_force:
             _refuse_if_held(mirror, journal.path.parent.name)
     except StorageError as error:
@@ -46,6 +50,8 @@ def take_up(journal: Journal, mirror: Mirror, clock: Clock, report: Reporter, *,
     told = mirror.flush_if_possible()
     if told is not None:
         report(Note(f"the journal is not copied to the storage yet: {told}"))
+    elif run.state is not State.SETTLED:
+        mirror.beat()
     return replace(run, results_dir=folder.results_dir(run.opened.results_dir))
 
 
@@ -62,23 +68,55 @@ def _claimed(run: Run, journal: Journal, mirror: Mirror, clock: Clock) -> Run:
     return advance(run, claim)
 
 
-def agree(journal: Journal, mirror: Mirror) -> None:
-    """Take over what the storage has and this machine has not; what both have must be the same. Raises StorageError.
+def agree(journal: Journal, mirror: Mirror, report: Reporter, *, only_forward: bool = False) -> None:
+    """Take over what the storage has and this machine has not; what both have must be the same.
 
     Records are linked by their order: where one number agrees, all before it do. Records that only this machine has
-    and that lost their number to another launcher's are laid aside beside the journal.
+    and that lost their number to another launcher's are laid aside beside the journal, unless `only_forward`: then
+    nothing is taken over. What is in the storage is not trusted: it must be this run's, and follow from what is here.
+    Raises StorageError, and BadInput where it is another run's.
     """
     mine = journal.lines()
     stored = mirror.length()
+    if stored:
+        require_own(mirror.record(1), journal.path.parent.name)
     common = min(stored, len(mine))
     if common and mirror.record(common) != mine[common - 1]:
-        mine = mirror.records()
+        if only_forward:
+            return
+        mine = _that_follow([], mirror.records(), report)
         journal.replace(mine)
     elif stored > len(mine):
-        missing = mirror.records(after=len(mine))
+        missing = _that_follow(mine, mirror.records(after=len(mine)), report)
         journal.extend(missing)
         mine += missing
-    mirror.begin(stored, mine[stored:])
+    mirror.begin(min(stored, len(mine)), mine[stored:])
+
+
+def require_own(line: str, run_id: str) -> None:
+    """Raises BadInput where a first record is not that of this run, or names what could be no run of ours."""
+    event = decode(line, "the first record in the storage")
+    if not isinstance(event, RunOpened):
+        raise BadInput("the copy of the journal does not begin with a run", hint="check the URL")
+    names = {event.name, str(event.job.get("name")), name_in(run_id)}
+    if event.run_id != run_id or len(names) > 1 or not _RUN_ID.fullmatch(run_id):
+        hint = "check the URL, and who may write there"
+        raise BadInput(f"the records stored for {run_id} are another run's", hint=hint)
+
+
+def _that_follow(mine: Sequence[str], lines: Sequence[str], report: Reporter) -> list[str]:
+    """The lines up to the first one that is no record, or cannot follow."""
+    good: list[str] = []
+    history = [decode(line, "the journal") for line in mine]
+    for line in lines:
+        try:
+            history.append(decode(line, "a stored record"))
+            replay(history, "the copy of the journal")
+        except BadInput as error:
+            report(Note(f"record {len(history)} in the storage is left out: {error}"))
+            break
+        good.append(line)
+    return good
 
 
 def _refuse_if_held(mirror: Mirror, run_id: str) -> None:

@@ -61,7 +61,7 @@ def drive(run: Run, journal: Journal, services: Services) -> Run:
         _record(event, run, journal, services)
         run = advanced
         services.report(Happened(event, run))
-        _mirror(run, services)
+        _mirror(run, services, ending=stopping)
     return run
 
 
@@ -84,9 +84,12 @@ def _record(event: Event, run: Run, journal: Journal, services: Services) -> Non
         raise _still_billed(run, reason, services) from error
 
 
-def _mirror(run: Run, services: Services) -> None:
-    """Copy the journal to the storage: never while a machine is being ended, which must not wait for anything."""
-    if run.state is State.STOPPING and run.lease is not None:
+def _mirror(run: Run, services: Services, *, ending: bool) -> None:
+    """Copy the journal to the storage: once before a machine is ended, since it may be another launcher's by now.
+
+    Not again before it is gone, and not at all where the storage was out just now: its end waits for nothing.
+    """
+    if ending and run.lease is not None:
         return
     told = services.mirror.flush_if_possible()
     if told is not None:

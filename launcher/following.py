@@ -70,6 +70,9 @@ def wait(run_id: str, context: Context) -> Run:
     """Watch a run until it is settled; where no launcher is alive any more, drive it from here. Raises as `go_on`."""
     follower = Follower(run_id, context)
     run = follower.look(silent=True)
+    if run.state is State.SETTLED:
+        adopting.refresh(run_id, context)  # a launcher elsewhere may have taken it up again
+        run = follower.look()
     while run.state is not State.SETTLED:
         if not _driven_here(run_id, context):
             try:

@@ -12,6 +12,7 @@ delays a stop.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ from itertools import count
 from pathlib import Path
 
 from launcher.clock import Clock
-from launcher.errors import ExitCode, GpucostError
-from launcher.events import Claimed
+from launcher.errors import BadInput, ExitCode, GpucostError
+from launcher.events import Claimed, Event
 from launcher.journal import decode
 from launcher.storage.interface import ObjectStore, StorageError
 from remote.protocol import StoredRun
@@ -32,6 +33,7 @@ ALIVE_SECONDS = 180.0
 PAUSE_SECONDS = 30.0
 """After a storage that did not answer, it is left alone for so long."""
 SCHEMA = 1
+_RECORD = re.compile(r"(\d{6})\.json")
 
 
 class Fenced(GpucostError):
@@ -76,7 +78,7 @@ class Mirror:
         self._names = StoredRun(run_id)
         self.launcher = launcher
         self._clock = clock
-        self._beat_file = scratch / "launcher.json"
+        self._file = scratch / "small.json"
         self._stored = 0
         self._waiting: list[str] = []
         self._failed_at: float | None = None
@@ -85,9 +87,23 @@ class Mirror:
         """Another launcher has the run."""
 
     def length(self) -> int:
-        """How many records are stored, as far as they follow each other. Raises StorageError."""
-        listed = {found.key for found in self._store.list(self._names.journal)}
-        return next(number for number in count() if self._names.record(number + 1) not in listed)
+        """How many records are stored, as far as they follow each other; other objects do not count.
+
+        Raises StorageError, and BadInput where one is missing in between: nobody may write into that gap.
+        """
+        numbers = self._numbers()
+        length = next(number for number in count() if number + 1 not in numbers)
+        if any(number > length for number in numbers):
+            said = f"the copy of the journal in {self._store.url}/{self._names.journal} lacks record {length + 1}"
+            raise BadInput(said, hint="go on where the whole journal is; `gpucost gc` finds what is still running")
+        return length
+
+    def _numbers(self) -> set[int]:
+        found = (
+            _RECORD.fullmatch(item.key.removeprefix(self._names.journal))
+            for item in self._store.list(self._names.journal)
+        )
+        return {int(match[1]) for match in found if match is not None}
 
     def record(self, number: int) -> str:
         """One stored line. Raises StorageError."""
@@ -145,15 +161,16 @@ class Mirror:
         if self._beaten_at is not None and now - self._beaten_at < BEAT_SECONDS:
             return
         self._beaten_at = now
-        with suppress(StorageError):
-            self._write_beat(ended=False)
+        with suppress(StorageError, OSError):
             self.flush()
-            self.check()
+            self.check()  # before the beat: the one of a launcher that took the run over must stay
+            self._write_beat(ended=False)
 
     def check(self) -> None:
         """Whether the run is still this launcher's: before what must not be done twice. Raises Fenced, StorageError."""
-        if any(found.key > self._names.record(self._stored) for found in self._store.list(self._names.journal)):
-            raise self._fenced(self._stored + 1)
+        number = self._stored + 1
+        if number in self._numbers() and is_record(self.record(number)):
+            raise self._fenced(number)
 
     def leave(self) -> None:
         """This launcher drives the run no more: what waits is tried once more, or others would take its end for none.
@@ -170,17 +187,23 @@ class Mirror:
         at = self._clock.now().timestamp()
         me = self.launcher
         beat = {"schema": SCHEMA, "launcher": me.name, "place": me.place, "at": at, "ended": ended}
-        self._beat_file.parent.mkdir(parents=True, exist_ok=True)
-        self._beat_file.write_text(json.dumps(beat), encoding="utf-8")
-        self._store.upload(self._beat_file, self._names.launcher_beat)
+        self._send(json.dumps(beat), self._names.launcher_beat)
 
     def _create(self, number: int, line: str) -> None:
         key = self._names.record(number)
         if self._store.create(key, line.encode()):
             return
-        found = self._store.get(key)
-        if found != line.encode():
+        found = (self._store.get(key) or b"").decode("utf-8", "replace")
+        if found == line:
+            return
+        if is_record(found):
             raise self._fenced(number)
+        self._send(line, key)  # no launcher wrote that, and none could read it
+
+    def _send(self, text: str, key: str) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(text, encoding="utf-8")
+        self._store.upload(self._file, key)
 
     def _fenced(self, number: int) -> Fenced:
         self._lost = True
@@ -192,8 +215,13 @@ class Mirror:
         return claims[-1] if claims else "another launcher"
 
 
-def _event(line: str) -> object:
+def _event(line: str) -> Event | None:
     try:
         return decode(line, "a stored record")
     except GpucostError:
         return None
+
+
+def is_record(line: str) -> bool:
+    """Whether a launcher can have written this."""
+    return _event(line) is not None

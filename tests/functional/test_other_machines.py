@@ -8,10 +8,11 @@ import pytest
 from launcher_world import Cut, World
 
 from launcher.claim import HeldElsewhere
-from launcher.errors import ExitCode
+from launcher.errors import BadInput, ExitCode
 from launcher.events import (
     Cancelled,
     CheckpointSynced,
+    Claimed,
     DataStaged,
     InstanceCreated,
     LaunchRequested,
@@ -370,3 +371,131 @@ def test_two_launchers_that_both_believe_to_hold_a_planned_run_launch_once(tmp_p
     assert ends == [Outcome.DONE]
     assert world.provider.most_alive == 1
     assert sum(isinstance(e, InstanceCreated) for e in runner.home.run(run_id).journal.events()) == 1
+
+
+# -- what others may have put into the storage ---------------------------------------------------------------------
+
+
+def killed_while_training(world):
+    world.script.epoch, world.images_per_second = 600, 2
+    run_id = world.open(budget=None)
+    world.drive_until_killed(run_id, cut=Cut(8, before=False))
+    world.clock.sleep(ALIVE_SECONDS + 1)
+    return run_id
+
+
+def test_an_object_that_is_no_record_neither_spoils_the_journal_nor_keeps_anybody_from_stopping(tmp_path):
+    world = World(tmp_path)
+    run_id = killed_while_training(world)
+    number = len(stored(world, run_id)) + 1
+    world.store.objects[StoredRun(run_id).record(number)] = b""
+    run = world.stop(run_id)
+    assert run.outcome is Outcome.CANCELLED
+    world.check(run_id)
+    assert stored(world, run_id) == world.home.run(run_id).journal.lines()
+
+
+def test_an_object_of_another_name_beside_the_records_is_left_alone(tmp_path):
+    world = World(tmp_path)
+    run_id = killed_while_training(world)
+    world.store.objects[f"{StoredRun(run_id).journal}backup-2026.json"] = b"{}"
+    assert world.drive(run_id).outcome is Outcome.DONE
+
+
+def test_a_journal_with_a_gap_is_refused_and_not_written_into(tmp_path):
+    world = World(tmp_path)
+    run_id = killed_while_training(world)
+    del world.store.objects[StoredRun(run_id).record(3)]
+    before = dict(world.store.objects)
+    runner = world.elsewhere()
+    with pytest.raises(BadInput, match="lacks record 3"):
+        runner.adopt(run_id)
+    assert world.store.objects == before
+
+
+def test_the_records_of_another_run_are_not_taken_for_this_one(tmp_path):
+    world = World(tmp_path)
+    run_id, other = killed_while_training(world), world.open(name="other")
+    world.claim(other)
+    mine = world.home.run(run_id).journal.lines()
+    for number, line in enumerate(world.home.run(other).journal.lines(), 1):
+        world.store.objects[StoredRun(run_id).record(number)] = line.encode()
+    with pytest.raises(BadInput, match="another run's"):
+        world.adopt(run_id)
+    with pytest.raises(BadInput, match="another run's"):
+        world.drive(run_id)
+    assert world.home.run(run_id).journal.lines() == mine
+
+
+@pytest.mark.parametrize("change", [("run_id", "../../tmp/x"), ("name", "/tmp/pwn/.ssh"), ("name", "../up")])
+def test_a_first_record_that_names_another_place_is_refused(tmp_path, change):
+    world = World(tmp_path)
+    run_id = killed_while_training(world)
+    key = StoredRun(run_id).record(1)
+    record = json.loads(world.store.objects[key])
+    record["event"][change[0]] = change[1]
+    world.store.objects[key] = json.dumps(record).encode()
+    runner = world.elsewhere()
+    with pytest.raises(BadInput, match="another run's"):
+        runner.adopt(run_id)
+    assert not runner.home.runs.exists()
+
+
+def test_looking_at_a_run_never_throws_a_record_of_this_machine_away(tmp_path):
+    world = World(tmp_path)
+    run_id = killed_while_training(world)
+    world.home.run(run_id).journal.append(Claimed(at=world.clock.now(), launcher="laptop/1"))
+    runner = world.elsewhere()
+    runner.adopt(run_id)
+    runner.claim(run_id)
+    mine = world.home.run(run_id).journal.lines()
+    world.adopt(run_id)
+    assert world.home.run(run_id).journal.lines() == mine
+
+
+def test_a_launcher_that_lost_its_run_does_not_end_the_machine_of_the_one_that_has_it(tmp_path):
+    world = World(tmp_path)
+    world.script.epoch = 600
+    run_id = world.open(budget=None)
+    runner = world.elsewhere()
+
+    def take_over_and_interrupt():
+        runner.adopt(run_id)
+        runner.claim(run_id)
+        world.signal()
+
+    with pytest.raises(Fenced):
+        world.drive(run_id, report=world.on(DataStaged, take_over_and_interrupt))
+    assert len(world.provider.alive()) == 1
+    assert "terminate" not in world.provider.calls
+
+
+def test_the_beat_of_a_launcher_that_took_over_is_not_written_over(tmp_path):
+    world = World(tmp_path)
+    world.script.epoch, world.images_per_second = 600, 2
+    run_id = world.open(budget=None)
+    runner = world.elsewhere()
+
+    def take_over():
+        runner.adopt(run_id)
+        runner.claim(run_id)
+
+    with pytest.raises(Fenced):
+        world.drive(run_id, report=world.on(DataStaged, lambda: world.clock.after(90, take_over)))
+    beat = json.loads(world.store.objects[StoredRun(run_id).launcher_beat])
+    assert (beat["launcher"], beat["ended"]) == ("runner/4242", False)
+
+
+def test_a_launcher_is_known_to_be_there_before_it_launches(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    beats = []
+    launch = world.provider.launch
+
+    def look(request):
+        beats.append(StoredRun(run_id).launcher_beat in world.store.objects)
+        return launch(request)
+
+    world.provider.launch = look
+    world.drive(run_id)
+    assert beats == [True]
