@@ -15,7 +15,7 @@ from launcher.errors import BadInput, ExitCode, StopUnconfirmed
 from launcher.events import Claimed, RunOpened
 from launcher.home import RunFolder, name_in
 from launcher.journal import Journal, JournalBusy, decode, replay
-from launcher.mirror import Mirror
+from launcher.mirror import Mirror, is_record
 from launcher.report import Note, Reporter
 from launcher.run import Run, State, advance
 from launcher.storage.interface import StorageError
@@ -78,16 +78,18 @@ def agree(journal: Journal, mirror: Mirror, report: Reporter, *, only_forward: b
     """
     mine = journal.lines()
     stored = mirror.length()
+    while stored and not is_record(mirror.record(stored)):
+        stored -= 1  # no launcher wrote that: our next record takes its place
     if stored:
         require_own(mirror.record(1), journal.path.parent.name)
     common = min(stored, len(mine))
     if common and mirror.record(common) != mine[common - 1]:
         if only_forward:
             return
-        mine = _that_follow([], mirror.records(), report)
+        mine = _that_follow([], mirror.records(until=stored), report)
         journal.replace(mine)
     elif stored > len(mine):
-        missing = _that_follow(mine, mirror.records(after=len(mine)), report)
+        missing = _that_follow(mine, mirror.records(len(mine), stored), report)
         journal.extend(missing)
         mine += missing
     mirror.begin(min(stored, len(mine)), mine[stored:])

@@ -109,9 +109,10 @@ class Mirror:
         """One stored line. Raises StorageError."""
         return (self._store.get(self._names.record(number)) or b"").decode("utf-8", "replace")
 
-    def records(self, after: int = 0) -> list[str]:
-        """The stored lines from number `after` + 1 on. Raises StorageError."""
-        return [self.record(number) for number in range(after + 1, self.length() + 1)]
+    def records(self, after: int = 0, until: int | None = None) -> list[str]:
+        """The stored lines from number `after` + 1 on, to `until` or the last. Raises StorageError, BadInput."""
+        last = self.length() if until is None else until
+        return [self.record(number) for number in range(after + 1, last + 1)]
 
     def holder(self) -> Holder | None:
         """Who drives the run; None where nobody ever said so. Raises StorageError."""
