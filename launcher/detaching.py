@@ -26,7 +26,7 @@ def supervise(run_id: str, context: Context) -> int:
     folder = context.home.run(run_id)
     with folder.supervisor_log.open("ab") as said:
         child = subprocess.Popen(
-            [sys.executable, "-m", "launcher", "resume", run_id],
+            [sys.executable, "-P", "-m", "launcher", "resume", run_id],  # -P: nothing of the user's folder is imported
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
