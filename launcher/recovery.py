@@ -86,6 +86,8 @@ def _after_training(run: Run, reason: Reason, message: str) -> Verdict:
         return _try_again(run, message or "preempted")
     if reason is Reason.CANCELLED:
         return Verdict(Outcome.CANCELLED, message or "stopped")
+    if _stopped_for_money(run, reason) and _has_more_money(run):
+        return _try_again(run, "it ended for a lower budget: going on with the one that was given since")
     if reason is Reason.BUDGET:
         return Verdict(*_DEADLINE_OUTCOMES[DeadlineBasis.BUDGET])
     if reason is Reason.DEADLINE and _has_more_time(run):
@@ -94,6 +96,16 @@ def _after_training(run: Run, reason: Reason, message: str) -> Verdict:
         outcome, words = _DEADLINE_OUTCOMES[run.deadline_basis or DeadlineBasis.BUDGET]
         return Verdict(outcome, words)
     return Verdict(Outcome.FAILED, message or reason.value)
+
+
+def _stopped_for_money(run: Run, reason: Reason) -> bool:
+    return reason is Reason.BUDGET or (reason is Reason.DEADLINE and run.deadline_basis is DeadlineBasis.BUDGET)
+
+
+def _has_more_money(run: Run) -> bool:
+    """Whether it stopped for a cap that holds no more. What the new one pays for is seen when the rest is planned."""
+    held = [cap for cap in run.caps if cap is not None]
+    return run.budget_usd is not None and bool(held) and run.budget_usd > min(held)
 
 
 def _has_more_time(run: Run) -> bool:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from cut_journal import Killed
 from launcher_world import DEMAND_EAST, World, offer
 
 from launcher.events import DeadlineBasis, LimitsChanged, Outcome
@@ -22,6 +23,10 @@ def slow_world(folder):
     world = World(folder)
     world.script.epoch = 400
     return world
+
+
+def cap_of(usd, run, world):
+    return LimitsChanged(at=world.time.now(), budget_usd=Decimal(usd), ends_by=run.ends_by)
 
 
 def test_a_run_that_runs_out_of_budget_ends_saved_and_under_it(tmp_path):
@@ -71,6 +76,34 @@ def test_a_reopened_run_goes_on_from_its_checkpoint_and_sums_its_ledger(tmp_path
     assert len(run.entries) == 2
     assert run.entries[0] == first.entries[0]
     assert [epoch for _, _, epoch in world.script.trained] == list(range(1, 11))
+
+
+@pytest.mark.parametrize("first", [TIGHT, "5"], ids=["from-the-start", "lowered"])
+def test_a_budget_that_was_raised_goes_on_after_the_agent_stopped_for_the_old_one(tmp_path, first):
+    world = slow_world(tmp_path)
+    run_id = world.open(epochs=10, budget=first)
+    world.kill_at(500)
+    world.drive_until_killed(run_id)
+    if first != TIGHT:
+        world.kill_at(world.clock.elapsed + 60)
+        with pytest.raises(Killed):
+            world.drive(run_id, first=lambda run: cap_of(TIGHT, run, world))
+    world.clock.sleep(3600)
+    assert not world.machine().alive
+    world.script.epoch = 60
+    run = world.drive(run_id, first=lambda run: cap_of("4", run, world))
+    world.check(run_id, late_seconds=3600)
+    assert (run.outcome, len(run.entries)) == (Outcome.DONE, 2)
+
+
+def test_a_raised_budget_that_pays_for_no_other_machine_ends_the_run(tmp_path):
+    world = slow_world(tmp_path)
+    run_id = world.open(epochs=10, budget=TIGHT)
+    world.kill_at(500)
+    world.drive_until_killed(run_id)
+    world.clock.sleep(3600)
+    run = world.drive(run_id, first=lambda run: cap_of(f"{TIGHT}1", run, world))
+    assert (run.outcome, run.attempt) == (Outcome.BUDGET, 1)
 
 
 def test_the_users_deadline_ends_the_machine_in_time(tmp_path):
