@@ -238,7 +238,7 @@ class AgentStatus:
     rebalance: str | None = None
     """When the provider said that a preemption has become likely; training goes on."""
     checkpoint: Checkpoint | None = None
-    """The newest one in the storage."""
+    """The newest one of a task in the storage; the tasks are named in turn."""
     uploaded_bytes: int = 0
     """Sent to the storage so far, by all programs of this lease."""
     downloaded_bytes: int = 0

@@ -19,6 +19,7 @@ from remote.transfer.artifacts import TaskArtifacts
 from remote.transfer.checkpoints import TaskCheckpoints, progress_of
 from remote.transfer.report import Report
 from remote.transfer.store import RemoteStore, StoreError, StoreRefused
+from remote.transfer.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class Sync:
         self._waiting: dict[str, Seen] = {}
         self._labels: dict[str, int | None] = {}
         """Which step the trainer told of the checkpoint that is stored."""
-        self._newest: Checkpoint | None = None
+        self._turns = Turns()
         self._newest_of: dict[str, Checkpoint] = {}
         """Stored, and older ones not yet removed."""
         self._files = 0
@@ -162,7 +163,8 @@ class Sync:
         taken_as = Seen.of(taken)
         checkpoint = self._stored[task].commit(taken, progress, self._clock.now(), self._report.moved)
         taken.unlink()
-        self._newest = self._newest_of[task] = checkpoint
+        self._newest_of[task] = checkpoint
+        self._turns.stored(checkpoint)
         self._labels[task] = None if progress is None else progress.saved_step
         self._files += 1
         if taken_as is not None:
@@ -202,9 +204,10 @@ class Sync:
         return shutil.disk_usage(self._paths.root).free
 
     def _say(self, *, ok: bool, message: str = "", final: bool = False) -> None:
+        named = self._turns.current(self._clock.monotonic(), last=final)
         try:
             self._report.write(
-                TransferOutcome(ok=ok, message=message, final=final, files=self._files, checkpoint=self._newest)
+                TransferOutcome(ok=ok, message=message, final=final, files=self._files, checkpoint=named)
             )
         except OSError as error:
             log.warning("outcome cannot be written: %s", error)

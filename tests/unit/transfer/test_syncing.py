@@ -15,6 +15,7 @@ from remote.protocol import ArtifactList, Reason, StoredRun, TaskProgress, Trans
 from remote.transfer.report import RENEW_SECONDS, Report
 from remote.transfer.store import StoreRefused
 from remote.transfer.syncing import ALONGSIDE_SECONDS, FINAL_TRIES
+from remote.transfer.turns import HELD_SECONDS
 
 RUN = StoredRun("run")
 
@@ -48,6 +49,53 @@ def test_a_new_checkpoint_is_stored_in_the_next_round(folder) -> None:
     said = outcome(folder)
     assert (said.ok, said.final, said.checkpoint.step, said.checkpoint.epoch) == (True, False, 10, 1)
     assert [manifest.step for manifest in folder.manifests()] == [10]
+
+
+def test_the_checkpoints_of_all_tasks_are_named_in_turn(folder) -> None:
+    sync = folder.sync()
+    for task, step in (("a", 30), ("b", 20)):
+        folder.save(step, task=task)
+    named = []
+    for _ in range(4):
+        sync.round()
+        named.append((outcome(folder).checkpoint.task, outcome(folder).checkpoint.step))
+        folder.clock.time += HELD_SECONDS
+    assert sorted(named) == [("a", 30), ("a", 30), ("b", 20), ("b", 20)]
+
+
+def test_one_that_is_named_stays_until_everybody_has_seen_it_and_a_newer_one_of_its_task_shows_at_once(folder) -> None:
+    sync = folder.sync()
+    folder.save(10, task="a")
+    sync.round()
+    folder.save(20, task="b")
+    sync.round()
+    assert outcome(folder).checkpoint.task == "a"
+    folder.save(30, task="a")
+    sync.round()
+    assert (outcome(folder).checkpoint.task, outcome(folder).checkpoint.step) == ("a", 30)
+
+
+def test_the_last_word_names_a_checkpoint_that_was_not_named_yet(folder) -> None:
+    sync = folder.sync()
+    folder.save(10, task="a")
+    sync.round()
+    folder.save(20, task="b")
+    folder.paths.final_request.touch()
+    sync.finish()
+    assert outcome(folder).checkpoint.task == "b"
+
+
+def test_the_last_word_names_a_new_checkpoint_even_of_the_task_that_was_just_named(folder) -> None:
+    sync = folder.sync()
+    for task in ("a", "b"):
+        folder.save(10, task=task)
+        sync.round()
+        folder.clock.time += HELD_SECONDS
+    assert outcome(folder).checkpoint.task == "b"
+    folder.save(20, task="b")
+    folder.paths.final_request.touch()
+    sync.finish()
+    assert (outcome(folder).checkpoint.task, outcome(folder).checkpoint.step) == ("b", 20)
 
 
 def test_a_checkpoint_waits_a_round_for_the_trainer_to_tell_its_epoch(folder) -> None:
