@@ -35,8 +35,8 @@ class Services:
     """The copy of the run's journal in that store."""
     storage: StorageSpec
     """The same store, as the machine is told of it."""
-    credentials: Callable[[], bytes | None]
-    """Contents of the machine's credentials file; None where it has a role."""
+    credentials: Callable[[float], bytes | None]
+    """Contents of the machine's credentials file, good for so many seconds at least; None where it has a role."""
     connect: SshConnector
     bundle: Callable[[], Bundle]
     rates: Rates

@@ -69,7 +69,7 @@ class Cloud:
     """The same prefix with a short patience: a copy of the journal is not worth a long wait."""
     storage: StorageSpec
     catalog: Callable[[JobSpec], Catalog]
-    credentials: Callable[[], bytes | None]
+    credentials: Callable[[float], bytes | None]
     close: Callable[[], None] = lambda: None
     """Give back what `connect` took; the embedded cloud ends where nobody needs it any more."""
 
@@ -201,7 +201,7 @@ def _sandbox_cloud(job: JobSpec, info: SandboxInfo) -> Cloud:
         journal_store=S3Store(account, url, info.region, HASTE),
         storage=StorageSpec(url=url, region=info.region, endpoint_url=info.s3_endpoint),
         catalog=_SandboxCatalog(info),
-        credentials=lambda: None,
+        credentials=lambda _seconds: None,
     )
 
 
@@ -270,7 +270,7 @@ def _aws_cloud(job: JobSpec) -> Cloud:
         journal_store=S3Store(account, url, region, HASTE),
         storage=StorageSpec(url=url, region=region, credentials="role" if by_role else "file"),
         catalog=AwsCatalog(account, region),
-        credentials=(lambda: None) if by_role else _machine_keys(account, bucket, prefix, region, job),
+        credentials=(lambda _seconds: None) if by_role else _machine_keys(account, bucket, prefix, region, job),
     )
 
 
@@ -306,12 +306,11 @@ class AwsCatalog:
         return frozenset(str(region["RegionName"]) for region in answer["Regions"])
 
 
-def _machine_keys(account: AwsAccount, bucket: str, prefix: str, region: str, job: JobSpec) -> Callable[[], bytes]:
-    from launcher.providers.aws.credentials import FEDERATION_SECONDS, machine_credentials
+def _machine_keys(account: AwsAccount, bucket: str, prefix: str, region: str, job: JobSpec) -> Callable[[float], bytes]:
+    from launcher.providers.aws.credentials import machine_credentials
 
-    seconds = job.deadline or FEDERATION_SECONDS
     data_url = None if job.is_local else job.data
-    return lambda: machine_credentials(account, bucket, prefix, region, seconds, data_url=data_url)
+    return lambda seconds: machine_credentials(account, bucket, prefix, region, seconds, data_url=data_url)
 
 
 def _bucket(url: str) -> str:

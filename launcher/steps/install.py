@@ -103,7 +103,14 @@ def _install_once(run: Run, lease: Lease, services: Services) -> None:
     python = f"{root}{services.facts.python}"
     machine.install(services.bundle())
     machine.ensure_packages(python)
-    machine.start_agent(agent_job(run, lease, services, python=python, metadata=metadata), services.credentials())
+    machine.start_agent(
+        agent_job(run, lease, services, python=python, metadata=metadata),
+        services.credentials(_seconds_left(lease, services)),
+    )
+
+
+def _seconds_left(lease: Lease, services: Services) -> float:
+    return (lease.deadline - services.clock.now()).total_seconds()
 
 
 def agent_job(run: Run, lease: Lease, services: Services, *, python: str, metadata: str) -> AgentJob:

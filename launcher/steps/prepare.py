@@ -22,7 +22,7 @@ def prepare(run: Run, services: Services) -> Event:
     Raises StorageError, BadInput, DatasetError, Exhausted and RefusedError; nothing was launched then.
     """
     staged = _staged(run, services)
-    services.credentials()  # a refusal is met now, not beside a machine that is paid for
+    services.credentials(0)  # a refusal is met now, not beside a machine that is paid for
     lease = next_lease(staged, services)
     assert staged.data_url is not None  # noqa: S101 - `_staged` sets it
     return LaunchRequested(

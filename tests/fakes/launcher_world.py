@@ -104,7 +104,7 @@ class World:
         self.prices = FakePrices()
         self.store.objects["data/pictures.tar"] = b"pictures"
         self.updates: list[Update] = []
-        self.credentials: Callable[[], bytes | None] = lambda: b"[default]\n"
+        self.credentials: Callable[[float], bytes | None] = lambda _seconds: b"[default]\n"
         self.host = "laptop"
         self.clock_ahead: float = 0
         """How far this machine's clock is ahead of the true time."""

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 from data_sets import make_set
-from launcher_world import SPOT_EAST, Killed, World
+from launcher_world import SPOT_EAST, Cut, Killed, World
 
 from launcher.events import LaunchRequested, Outcome
 from launcher.providers.interface import EndCause, RefusedError
@@ -164,7 +164,7 @@ def test_an_agent_is_not_given_up_while_the_machine_cannot_be_asked(tmp_path):
 def test_keys_for_the_machine_that_cannot_be_made_are_found_out_before_it_is_paid_for(tmp_path):
     world = World(tmp_path)
 
-    def refused():
+    def refused(_seconds):
         raise RefusedError("AWS does not allow this (AccessDenied)", hint="grant sts:GetFederationToken")
 
     world.credentials = refused
@@ -259,3 +259,14 @@ def test_two_runs_do_not_disturb_each_other(tmp_path):
     assert world.run(second).state is State.SETTLED
     assert [machine.request.run_id for machine in world.provider.machines] == [first, second]
     assert world.provider.alive() == []
+
+
+def test_the_keys_of_a_machine_are_good_for_as_long_as_its_lease(tmp_path):
+    world = World(tmp_path)
+    asked = []
+    world.credentials = lambda seconds: (asked.append(seconds), b"[default]\n")[1]
+    run_id = world.open()
+    lease = world.drive_until_killed(run_id, cut=Cut(8, before=False)).lease
+    assert asked[0] == 0, "whether there are any is found out before anything is paid for"
+    ready = next(e for e in world.home.run(run_id).journal.events() if type(e).__name__ == "InstanceReady")
+    assert asked[1] >= (lease.deadline - ready.at).total_seconds() - 60
