@@ -45,7 +45,7 @@ LAUNCHERS = 25
 """So many come one after the other before a schedule is given up."""
 GAPS = (0, 5, 60, 600, 20_000)
 """Seconds from the death of a launcher to the next one."""
-KNOWN_ENDS = (Killed, HeldElsewhere, Fenced, StopUnconfirmed, StorageError, BadInput)
+KNOWN_ENDS = (Killed, HeldElsewhere, Fenced, StopUnconfirmed)
 """How a launcher beside the first one may end."""
 CHUNK = 25
 MEMORY = Path("/dev/shm")

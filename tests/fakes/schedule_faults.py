@@ -15,7 +15,9 @@ from launcher_processes import Process
 from launcher_world import DEMAND_EAST, SPOT_EAST, SPOT_WEST
 from schedule_world import ScheduleWorld
 
+from launcher.errors import BadInput
 from launcher.providers.interface import CapacityError, EndCause, QuotaError, UnreachableError
+from launcher.storage.interface import StorageError
 from pricing.offers import CapacityType
 
 TIMES = (3, 20, 90, 400)
@@ -240,7 +242,10 @@ def second_launcher(s: Schedule) -> str:
     other.set_clock(s.random.choice(s.clocks))
 
     def go_on() -> None:
-        other.adopt(s.run_id)
+        try:
+            other.adopt(s.run_id)
+        except (BadInput, StorageError):  # nothing of the run is in the storage, or it does not answer
+            return
         other.live(lambda: other.stop(s.run_id) if how == "stop" else other.drive(s.run_id, by_force=how != "resume"))
 
     def begin() -> None:

@@ -16,11 +16,12 @@ from pathlib import Path
 from unittest import mock
 
 import cloud_truth as truth
+import pytest
 from cut_journal import Cut, Killed
 from fake_machine import FakeMachine
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from launcher_world import OFFERS
 from schedule_world import ScheduleWorld
 
@@ -55,6 +56,8 @@ class RunMachine(RuleBasedStateMachine):
         self.world = ScheduleWorld(self.folder)
         self.machines = 0
         """Launchers on other machines so far."""
+        self.lives = 0
+        """Launchers so far that began and ended."""
 
     @initialize(budget=st.sampled_from(["0.05", "0.2", None]), epoch=st.sampled_from([20, 90]), every=st.integers(1, 2))
     def open(self, budget: str | None, epoch: int, every: int) -> None:
@@ -66,8 +69,7 @@ class RunMachine(RuleBasedStateMachine):
     @rule(seconds=LIVES, ahead=AHEAD)
     def a_launcher_lives(self, seconds: float, ahead: float) -> None:
         self.world.set_clock(ahead)
-        self.world.kill_at(self.world.clock.elapsed + seconds)
-        self._drive(self.world, lambda: self.world.drive(self.run_id))
+        self._drive(self.world, lambda: self.world.drive(self.run_id), seconds)
 
     @rule(line=st.integers(1, 12), before=st.booleans())
     def a_launcher_dies_at_a_line(self, line: int, before: bool) -> None:
@@ -78,13 +80,14 @@ class RunMachine(RuleBasedStateMachine):
         self.machines += 1
         other = self.world.elsewhere(f"other{self.machines}")
         other.set_clock(ahead)
-        with suppress(BadInput, StorageError):
+        try:
             other.adopt(self.run_id)
-            other.kill_at(self.world.clock.elapsed + seconds)
-            if how == "stop":
-                self._drive(other, lambda: other.stop(self.run_id))
-            else:
-                self._drive(other, lambda: other.drive(self.run_id, by_force=how == "take over"))
+        except (BadInput, StorageError):
+            return
+        if how == "stop":
+            self._drive(other, lambda: other.stop(self.run_id), seconds)
+        else:
+            self._drive(other, lambda: other.drive(self.run_id, by_force=how == "take over"), seconds)
 
     @rule(usd=st.sampled_from(["0.02", "0.5"]), seconds=LIVES)
     def a_launcher_raises_the_budget(self, usd: str, seconds: float) -> None:
@@ -94,13 +97,14 @@ class RunMachine(RuleBasedStateMachine):
             budget = run.budget_usd + Decimal(usd)
             return LimitsChanged(at=self.world.time.now(), budget_usd=budget, ends_by=run.ends_by)
 
-        self.world.kill_at(self.world.clock.elapsed + seconds)
-        self._drive(self.world, lambda: self.world.drive(self.run_id, first=raised))
+        self._drive(self.world, lambda: self.world.drive(self.run_id, first=raised), seconds)
 
-    @precondition(lambda self: self._known_here().outcome in set(Outcome) - {Outcome.DONE})
     @rule(usd=st.sampled_from(["0.1", "1"]))
-    def a_settled_run_is_reopened(self, usd: str) -> None:
-        budget = str((self._known_here().budget_usd or Decimal(0)) + Decimal(usd))
+    def a_run_that_is_over_is_reopened(self, usd: str) -> None:
+        run = self._known_here()
+        if run.outcome in {None, Outcome.DONE}:
+            return
+        budget = str((run.budget_usd or Decimal(0)) + Decimal(usd))
         with suppress(NoPlan, NoOfferFits):
             self._drive(self.world, lambda: self.world.reopen(self.run_id, budget=budget))
 
@@ -206,9 +210,19 @@ class RunMachine(RuleBasedStateMachine):
     def _known_here(self) -> Run:
         return self.world.run(self.run_id)
 
-    def _drive(self, where: ScheduleWorld, life: Callable[[], Run]) -> None:
+    def _drive(self, where: ScheduleWorld, life: Callable[[], Run], seconds: float | None = None) -> None:
+        """One launcher, to its end or for so long."""
+        mine = self.lives
+
+        def kill() -> None:
+            if self.lives == mine:
+                raise Killed
+
+        if seconds is not None:
+            self.world.clock.after(seconds, kill)
         with suppress(*ENDS):
             where.live(life)
+        self.lives += 1
 
     def _between(self, after: float, seconds: float, change: Callable[[bool], None]) -> None:
         self.world.clock.after(after, lambda: change(True))
@@ -223,4 +237,4 @@ class RunMachine(RuleBasedStateMachine):
 
 
 RunMachine.TestCase.settings = settings(max_examples=500, stateful_step_count=12, deadline=None)
-TestRunMachine = RunMachine.TestCase
+TestRunMachine = pytest.mark.timeout(900)(RunMachine.TestCase)  # a failing example takes minutes to be made simple
