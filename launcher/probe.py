@@ -20,6 +20,7 @@ def probe_host(task: TaskOverride, batch: int, options: TrainerOptions) -> Probe
     """Images per second of this host for one training. Raises BadInput where torch is missing or the probe fails."""
     argv = [
         sys.executable,
+        "-P",
         "-m",
         "remote.yolov9.probe",
         "--model",

@@ -159,7 +159,7 @@ def _start(paths: SandboxPaths, settings: SandboxSettings, prices: PriceList) ->
     environment |= {processes.MARK: f"{paths.mark}/daemon", "PYTHONPATH": import_path()}
     try:
         started = subprocess.run(
-            [sys.executable, "-m", "launcher.sandbox", str(paths.home)],
+            [sys.executable, "-P", "-m", "launcher.sandbox", str(paths.home)],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
