@@ -150,7 +150,7 @@ class Claimed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsChanged(Event):
-    """The user gave an unfinished run another budget or deadline: they hold from the next machine on."""
+    """The user gave an unfinished run another budget or deadline. Both hold at once."""
 
     budget_usd: Decimal | None
     ends_by: datetime | None

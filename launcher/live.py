@@ -165,7 +165,7 @@ _WORDS: dict[type[Event], Callable[..., str]] = {
     RunOpened: lambda e, _: f"run {e.run_id}",
     LaunchRequested: lambda e, _: _launching(e),
     Claimed: lambda e, _: f"driven by {e.launcher}",
-    LimitsChanged: lambda e, _: f"new limits from the next machine on: {_limits(e)}",
+    LimitsChanged: lambda e, _: f"new limits: {_limits(e)}; they hold at once, the machine's own stops keep their time",
     InstanceCreated: lambda e, _: f"machine {e.instance_id}",
     CloudStopArmed: _stops,
     PriceChanged: lambda e, _: f"the machine costs {e.change.usd_per_hour} USD an hour now",

@@ -10,7 +10,7 @@ import pytest
 from launcher_clock import FakeClock
 from run_cases import RUN_ID, SAMPLES, later, run_in
 
-from launcher.events import LeaseClosed
+from launcher.events import LeaseClosed, LimitsChanged
 from launcher.live import QUIET_SECONDS, LiveView, describe
 from launcher.report import Beat, Happened, Note
 from launcher.run import State
@@ -47,6 +47,14 @@ def test_an_event_is_shown_with_its_time(view):
 def test_a_lease_without_a_machine_is_said_so():
     event = replace(SAMPLES[LeaseClosed], entry=None)
     assert describe(event, run_in(State.STOPPING)) == "confirmed: no machine of this lease exists"
+
+
+def test_new_limits_hold_at_once_and_the_stops_of_the_machine_keep_their_time():
+    text = describe(SAMPLES[LimitsChanged], run_in(State.TRAINING))
+    assert text == (
+        "new limits: at most $7.00, off by 2026-12-02 10:00:00 UTC; "
+        "they hold at once, the machine's own stops keep their time"
+    )
 
 
 def test_progress_shows_speed_money_and_the_time_that_is_left(view):
