@@ -35,7 +35,9 @@ def possible(run: Run) -> list[type[Event]]:
     for (state, kind), _ in sorted(TRANSITIONS.items(), key=str):
         needs_none = kind in {events.LaunchRequested, events.Replanned, events.Settled}
         blocked = (needs_none and run.lease is not None) or (kind is events.LeaseClosed and run.lease is None)
-        unmade = kind in {events.InstanceReady, events.CloudStopArmed} and (run.lease is None or run.lease.instance_id is None)
+        unmade = kind in {events.InstanceReady, events.CloudStopArmed} and (
+            run.lease is None or run.lease.instance_id is None
+        )
         if state is run.state and not blocked and not unmade:
             found += [kind] * (1 if kind in table.STOPS_A_LEASE else 4)
     return [kind for kind in found if run.lease is not None or kind is not events.InstanceCreated]
