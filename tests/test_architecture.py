@@ -6,12 +6,12 @@ import ast
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import tomllib
 from data_sets import make_set
 
 ROOT = Path(__file__).parents[1]

@@ -218,14 +218,26 @@ def interrupted(s: Schedule) -> str:
 def suspended(s: Schedule) -> str:
     """The laptop is closed for a while: the launcher stands still, the world does not."""
     at, seconds = s.moment(), s.random.choice([100, 600, 5000])
+    _stands_still(s, at, seconds)
+    return f"launcher stands still at {at:.0f} s for {seconds} s"
 
+
+def _stands_still(s: Schedule, at: float, seconds: float) -> None:
     def sleep() -> None:
         if s.world.clock.running is None:
             s.world.clock.sleep(seconds)
 
     s.world.clock.at(at, sleep)
     s.world.truth.silent_seconds += seconds
-    return f"launcher stands still at {at:.0f} s for {seconds} s"
+
+
+def slept_over_a_launch(s: Schedule) -> str:
+    """The laptop is closed between two tries of a launch, and opened when somebody else has dealt with the run."""
+    how, tries = s.random.choice(["resume", "take over", "stop"]), s.random.randint(1, 3)
+    s.world.provider.fail("launch", UnreachableError("connect timed out"), times=tries)
+    _stands_still(s, 1, s.random.choice([300, 600]))
+    _comes(s, 200 if how == "resume" else 2, 5000, how)
+    return f"launcher stands still between {tries} launches that time out, and another comes to {how}"
 
 
 def moved(s: Schedule) -> str:
@@ -238,7 +250,12 @@ def second_launcher(s: Schedule) -> str:
     """Somebody on another machine resumes the run, takes it over or stops it, while the first launcher may live."""
     at, seconds = s.moment(), s.random.choice([30, 200, 100_000])
     how = s.random.choice(["resume", "take over", "stop"])
-    other = s.world.elsewhere(f"other{len(s.others)}{s.random.randrange(1000)}")
+    _comes(s, at, seconds, how)
+    return f"another launcher comes to {how} at {at:.0f} s, for at most {seconds} s"
+
+
+def _comes(s: Schedule, at: float, seconds: float, how: str) -> None:
+    other = s.world.elsewhere(f"other{len(s.faults)}")
     other.set_clock(s.random.choice(s.clocks))
 
     def go_on() -> None:
@@ -255,7 +272,6 @@ def second_launcher(s: Schedule) -> str:
         s.world.clock.after(seconds, process.kill)
 
     s.world.clock.at(at, begin)
-    return f"another launcher comes to {how} at {at:.0f} s, for at most {seconds} s"
 
 
 def budget_raised(s: Schedule) -> str:
@@ -354,6 +370,7 @@ FAULTS: tuple[Fault, ...] = (
     nobody_returns,
     interrupted,
     suspended,
+    slept_over_a_launch,
     moved,
     second_launcher,
     second_launcher,
