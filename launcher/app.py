@@ -29,7 +29,7 @@ from launcher.journal import Journal
 from launcher.localdata import DataFacts
 from launcher.planning import Catalog, first_plan, next_plan, no_plan, selection, workload
 from launcher.providers.interface import RefusedError, UnreachableError
-from launcher.recovery import epochs_done
+from launcher.recovery import epochs_done, verdict
 from launcher.report import Happened, Note
 from launcher.results import collect, results_folder
 from launcher.run import Run, State, advance, opened
@@ -331,7 +331,8 @@ def stop(run_id: str, context: Context) -> Run:
     journal = context.home.run(run_id).journal
     pid = journal.writer()
     if pid is not None and pid > 0:
-        if load_run(run_id, context).state is not State.STOPPING:  # a second signal would skip the last upload
+        run = load_run(run_id, context)
+        if run.state is not State.STOPPING or _would_go_on(run):  # a second signal would skip the last upload
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGINT)
         _await_writer(run_id, journal, context)
@@ -348,8 +349,13 @@ def stop(run_id: str, context: Context) -> Run:
     return go_on(run_id, context, by_force=True, first=lambda found: _cancelled(found, context))
 
 
+def _would_go_on(run: Run) -> bool:
+    """Another machine would follow the one that is being ended."""
+    return verdict(run).outcome is None
+
+
 def _cancelled(run: Run, context: Context) -> Event | None:
-    if run.state in {State.SETTLED, State.STOPPING}:
+    if run.state is State.SETTLED or (run.state is State.STOPPING and not _would_go_on(run)):
         return None
     return Cancelled(at=context.clock.now(), message="stopped with `gpucost stop`")
 

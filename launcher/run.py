@@ -81,6 +81,7 @@ TRANSITIONS: dict[tuple[State, type[Event]], State] = (
         (State.STOPPING, InstanceCreated): State.STOPPING,
         (State.STOPPING, CheckpointSynced): State.STOPPING,
         (State.STOPPING, LeaseClosed): State.STOPPING,
+        (State.STOPPING, Cancelled): State.STOPPING,
         (State.STOPPING, Replanned): State.PLANNED,
         (State.STOPPING, Settled): State.SETTLED,
         (State.SETTLED, Reopened): State.PLANNED,
@@ -184,7 +185,8 @@ def advance(run: Run, event: Event) -> Run:
         raise IllegalTransition(f"{type(event).__name__} cannot happen to a run that is {run.state}")
     _refuse_double_lease(run, event)
     moved = replace(_apply(run, event), state=target)
-    if target is State.STOPPING and run.state is not State.STOPPING and isinstance(event, STOPS_A_LEASE):
+    enters = run.state is not State.STOPPING or isinstance(event, Cancelled)
+    if target is State.STOPPING and enters and isinstance(event, STOPS_A_LEASE):
         return replace(moved, cause=event)
     return moved
 

@@ -140,6 +140,8 @@ class AgentJob:
     tasks: list[TaskSpec]
     poweroff: list[str]
     """argv that ends the machine, tried until it does."""
+    launched_at: float = 0.0
+    """When the machine began to run, by the launcher's clock: no clock of the machine may say less."""
     concurrent: int = 1
     """How many tasks share the machine at a time."""
     metadata_base: str | None = None

@@ -128,6 +128,7 @@ def agent_job(run: Run, lease: Lease, services: Services, *, python: str, metada
         # Without a GPU whose memory counts, the trainer chooses by the size of the set.
         tasks=_tasks(job, None if services.facts.emulated else selection.batch, selection),
         poweroff=list(services.facts.poweroff),
+        launched_at=(lease.running_since or lease.requested_at).timestamp(),
         concurrent=selection.concurrent,
         metadata_base=metadata if spot else None,
         save_reserve_seconds=services.facts.save_reserve_seconds,

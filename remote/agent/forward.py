@@ -8,8 +8,7 @@ from remote.protocol import AgentJob, AgentStatus
 
 def not_before(job: AgentJob, last: AgentStatus | None) -> float:
     """A time that is over, whatever the clock says: the machine's launch, and the last beat of an agent before."""
-    launched = job.budget.points[0].since if job.budget is not None and job.budget.points else 0.0
-    return max(launched, 0.0 if last is None else last.at)
+    return max(job.launched_at, 0.0 if last is None else last.at)
 
 
 class ForwardClock:

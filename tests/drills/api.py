@@ -16,7 +16,7 @@ from drills.scene import Scene
 from launcher import sandbox
 from launcher.sandbox import FaultPlan
 
-EPOCHS = 10
+EPOCHS = 4
 _CONTROL_TRIES = 2
 _STORE_TRIES = 5
 """How often the SDK tries a call by itself: see `launcher/providers/aws/account.py` and `remote/transfer/s3.py`."""

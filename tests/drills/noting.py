@@ -12,6 +12,7 @@ from pathlib import Path
 
 from launcher.sandbox.daemon import Daemon, serve
 from launcher.sandbox.faults import CallFacts, FaultPlan, Faults
+from launcher.sandbox.s3proxy import StoreProxy
 from launcher.sandbox.state import SandboxPaths
 
 
@@ -40,6 +41,9 @@ class NotingDaemon(Daemon):
     def _build(self) -> None:
         super()._build()
         self._cloud.faults = NotingFaults(noted_calls(self._paths.home))
+        if self._proxy is not None:
+            self._proxy.close()
+            self._proxy = StoreProxy(self.host, self._store.endpoint, self._cloud.faults)
 
 
 def main(kind: type[Daemon]) -> None:

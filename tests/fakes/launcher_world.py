@@ -39,6 +39,7 @@ from launcher.localdata import DataFacts
 from launcher.mirror import Launcher, Mirror
 from launcher.planning import Catalog, first_plan, next_plan, selection, workload
 from launcher.providers.interface import LaunchRequest
+from launcher.recovery import verdict
 from launcher.report import Happened, Note, Update
 from launcher.run import Run, State, advance
 from launcher.services import Services
@@ -200,7 +201,8 @@ class World:
     def stop(self, run_id: str) -> Run:
         """`gpucost stop` from another process, while nobody drives the run."""
         run = self.run(run_id)
-        if run.state not in {State.STOPPING, State.SETTLED}:
+        ends = run.state is State.STOPPING and verdict(run).outcome is not None
+        if run.state is not State.SETTLED and not ends:
             self.home.run(run_id).journal.append(Cancelled(at=self.time.now(), message="stopped"))
         return self.drive(run_id, by_force=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from launcher_world import World
+from launcher_world import Killed, World
 
 from launcher.events import (
     ArtifactsSynced,
@@ -187,3 +187,20 @@ def test_the_cancelled_state_is_stopping_until_the_provider_confirms(tmp_path):
     world.drive(run_id, report=report)
     assert (State.SETTLED, True) not in seen
     assert Cancelled.__name__ in world.events(run_id)
+
+
+def test_a_stop_right_after_a_preemption_starts_no_other_machine(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    world.preempt_at(200)
+
+    def die():
+        raise Killed
+
+    with pytest.raises(Killed):
+        world.drive(run_id, report=world.on(Preempted, die))
+    assert world.run(run_id).state is State.STOPPING
+    run = world.stop(run_id)
+    world.check(run_id)
+    assert run.outcome is Outcome.CANCELLED
+    assert len(world.provider.machines) == 1

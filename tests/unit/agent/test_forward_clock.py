@@ -30,12 +30,12 @@ def test_an_agent_that_is_started_again_goes_on_from_the_last_beat() -> None:
 
 
 @pytest.mark.parametrize(
-    ("launched", "beat", "over"), [(None, None, 0), (50, None, 50), (50, 90.5, 90.5), (None, 9, 9)]
+    ("launched", "beat", "over"), [(0.0, None, 0), (50.0, None, 50), (50.0, 90.5, 90.5), (0.0, 9, 9)]
 )
 def test_launch_and_last_beat_are_over_whatever_the_clock_says(lease, launched, beat, over) -> None:
-    budget = None if launched is None else Budget(1, 0, [PricePoint(launched, 1), PricePoint(launched + 500, 2)], 0)
+    budget = Budget(1, 0, [PricePoint(launched + 60, 1)], 0)  # its prices begin where the minimum charge ends
     last = None if beat is None else AgentStatus("run", "lease", Phase.TRAINING, beat, 1.0, 77)
-    assert not_before(lease(budget=budget).job, last) == over
+    assert not_before(lease(budget=budget, launched_at=launched).job, last) == over
 
 
 def test_waiting_is_that_of_the_machine() -> None:
