@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -60,6 +61,31 @@ def _kill_final_sync(scene: Scene) -> None:
 
     scene.wait_for("the last pass of the upload", request)
     scene.strike(lambda: scene.ground.kill(machine, "remote.transfer sync"))
+    scene.expect_code(launcher, 0)
+
+
+def _asleep(scene: Scene, epochs: int, seconds: float) -> None:
+    """The launcher's computer sleeps: its process stands still, and its connections are old when it wakes."""
+    launcher = _begin(scene, epochs)
+
+    def sleep() -> None:
+        launcher.process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        launcher.process.send_signal(signal.SIGCONT)
+
+    scene.strike(sleep)
+    scene.expect_code(launcher, 0)
+
+
+def _cloud_silent(scene: Scene) -> None:
+    """The cloud's API and its object store take requests and answer none for 45 s."""
+    launcher = _begin(scene, LONG)
+
+    def hang() -> None:
+        with scene.ground.silent():
+            time.sleep(45)
+
+    scene.strike(hang)
     scene.expect_code(launcher, 0)
 
 
@@ -134,6 +160,17 @@ DRILLS = (
     Drill("processes/sync", "upload killed while training", partial(_kill_one, words="remote.transfer sync")),
     Drill("processes/stage", "download of the data killed", _kill_staging),
     Drill("processes/last-sync", "last upload killed", _kill_final_sync),
+    Drill(
+        "processes/asleep",
+        "launcher stands still for 30 s while training",
+        partial(_asleep, epochs=LONG, seconds=30),
+    ),
+    Drill(
+        "processes/asleep-past-end",
+        "launcher stands still for 100 s, over the end of the training",
+        partial(_asleep, epochs=EPOCHS, seconds=100),
+    ),
+    Drill("processes/cloud-silent", "API and bucket answer nothing for 45 s while training", _cloud_silent),
     Drill(
         "processes/rot-flipped",
         "one byte of the newest checkpoint flipped before `resume`",
