@@ -87,11 +87,12 @@ def _record(event: Event, run: Run, journal: Journal, services: Services) -> Non
 def _mirror(run: Run, services: Services, *, ending: bool) -> None:
     """Copy the journal to the storage: once before a machine is ended, since it may be another launcher's by now.
 
-    Not again before it is gone, and not at all where the storage was out just now: its end waits for nothing.
+    Not again before it is gone, and not at all where the storage was out just now: its end waits for nothing. Without
+    a machine there is time to ask whose the run is, before it goes on elsewhere or is called over.
     """
     if ending and run.lease is not None:
         return
-    told = services.mirror.flush_if_possible()
+    told = services.mirror.flush_if_possible(at_once=run.lease is None)
     if told is not None:
         services.report(Note(f"the journal cannot be copied to the storage now, training goes on: {told}"))
 

@@ -142,10 +142,13 @@ class Mirror:
             self._stored += 1
             del self._waiting[0]
 
-    def flush_if_possible(self) -> str | None:
-        """`flush`, unless the storage failed just now; why not, told once for each outage. Raises Fenced."""
+    def flush_if_possible(self, *, at_once: bool = False) -> str | None:
+        """`flush`, unless the storage failed just now and it is not asked for `at_once`.
+
+        Why not, told once for each outage. Raises Fenced.
+        """
         now = self._clock.monotonic()
-        if self._failed_at is not None and now - self._failed_at < PAUSE_SECONDS:
+        if not at_once and self._failed_at is not None and now - self._failed_at < PAUSE_SECONDS:
             return None
         first = self._failed_at is None
         try:

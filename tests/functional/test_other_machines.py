@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from launcher_processes import Process, SharedClock
 from launcher_world import Cut, World
 
 from launcher.claim import HeldElsewhere
@@ -306,6 +307,25 @@ def test_the_beat_says_when_a_launcher_has_left(tmp_path):
     beat = json.loads(world.store.objects[StoredRun(run_id).launcher_beat])
     assert beat["ended"] is True
     assert beat["launcher"] == "laptop/4242"
+
+
+def test_a_launcher_that_lost_its_run_in_an_outage_says_so_and_not_that_the_run_is_over(tmp_path):
+    """Whoever took it over has ended the machine and goes on; the storage answers again, and was not asked since."""
+    world = World(tmp_path, clock=SharedClock())
+    world.connector.connect_seconds = 1
+    run_id = world.open()
+    runner = world.elsewhere()
+
+    def take_over():
+        runner.adopt(run_id)
+        runner.drive_until_killed(run_id, cut=Cut(4, before=False), by_force=True)
+
+    world.clock.at(11, lambda: setattr(world.store, "down", True))
+    world.clock.at(31, lambda: setattr(world.store, "down", False))
+    world.clock.at(32, Process(world.clock, take_over).start)
+    with pytest.raises(Fenced, match="taken over by runner"):
+        world.drive(run_id)
+    assert runner.drive(run_id).outcome is Outcome.DONE
 
 
 def test_the_beat_of_the_launcher_that_has_the_run_is_not_overwritten_by_the_one_that_lost_it(tmp_path):
