@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 
 from cut_journal import Cut, CutJournal
@@ -27,6 +27,10 @@ from launcher.planning import Catalog
 from launcher.providers.interface import LaunchRequest
 from launcher.run import Run
 from remote.protocol import AgentStatus, StoredRun
+
+
+LAUNCH, CLOSE = '"type":"LaunchRequested"', '"type":"LeaseClosed"'
+"""In the lines of a journal."""
 
 
 class MemoryJournal(CutJournal):
@@ -149,7 +153,6 @@ class Truth:
     """How far the clocks of launchers and machines were ahead of the true time."""
     storage_out: list[tuple[datetime, datetime]] = field(default_factory=list)
     """When machines could not reach the storage."""
-
     unwritten: list[str] = field(default_factory=list)
     """Leases whose machine was launched although the storage had no open lease of that name."""
     silent_seconds: float = 0
@@ -175,23 +178,7 @@ class ScheduleWorld(World):
         self.prices = self.truth.prices
         self.store_failed = 0
         """Calls of the storage that failed while the last launcher lived."""
-
         self.provider.on_launch = self._note_launch
-
-    def _note_launch(self, request: LaunchRequest) -> None:
-        if not self._is_open(request):
-            self.truth.unwritten.append(request.lease_id)
-
-    def _is_open(self, request: LaunchRequest) -> bool:
-        """Whether the lease is, for anybody who has the prefix only: the newest record about leases is its intent."""
-        names, newest = StoredRun(request.run_id), ""
-        for number in count(1):
-            record = self.store.objects.get(names.record(number))
-            if record is None:
-                return f'"lease_id":"{request.lease_id}"' in newest and '"type":"LeaseClosed"' not in newest
-            if b'"type":"LaunchRequested"' in record or b'"type":"LeaseClosed"' in record:
-                newest = record.decode()
-        raise AssertionError
 
     def catalog(self) -> Catalog:
         """Plans are made with the prices in force."""
@@ -215,3 +202,14 @@ class ScheduleWorld(World):
         for machine in self.provider.alive():
             assert self._is_open(machine.request), "the run is settled, and something is still billed"
         return run
+
+    def _note_launch(self, request: LaunchRequest) -> None:
+        if not self._is_open(request):
+            self.truth.unwritten.append(request.lease_id)
+
+    def _is_open(self, request: LaunchRequest) -> bool:
+        """Whether the lease is, for anybody who has the prefix only: the newest record about leases is its intent."""
+        names = StoredRun(request.run_id)
+        stored = (self.store.objects.get(names.record(number), b"").decode() for number in count(1))
+        about = [line for line in takewhile(bool, stored) if LAUNCH in line or CLOSE in line]
+        return bool(about) and LAUNCH in about[-1] and f'"lease_id":"{request.lease_id}"' in about[-1]
