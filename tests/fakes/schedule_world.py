@@ -28,7 +28,6 @@ from launcher.providers.interface import LaunchRequest
 from launcher.run import Run
 from remote.protocol import AgentStatus, StoredRun
 
-
 LAUNCH, CLOSE = '"type":"LaunchRequested"', '"type":"LeaseClosed"'
 """In the lines of a journal."""
 
