@@ -79,7 +79,7 @@ def fake_rig(folder: Path) -> Rig:
         disk_gib=1,
         user_data="",
         deadline=clock.now(),
-        ssh_public_key="",
+        ssh_public_key=make_key_pair(folder / "key"),
         tags={},
     )
     provider.launch(request)

@@ -266,7 +266,7 @@ def test_sigterm_ends_the_agent_in_order(start) -> None:
     machine.agent.terminate()
     assert machine.agent.wait(timeout=20) == 0
     status = machine.status()
-    assert (status.phase, status.reason) == (Phase.ENDED, Reason.CANCELLED)
+    assert (status.phase, status.reason) == (Phase.ENDED, Reason.PREEMPTED)
     assert machine.manifests("run-3")
     machine.powered_off()
 
