@@ -46,8 +46,8 @@ class Services:
     clock: Clock
     report: Reporter
     interrupts: Interrupts
-    price_asked_at: float | None = None
-    """When the machine's price was last asked for, on the monotonic clock: steps come and go more often."""
+    price_due_at: float = 0.0
+    """When the machine's price is asked for next, on the monotonic clock: steps come and go more often."""
     _machine: Machine | None = field(default=None, repr=False)
 
     def machine(self, run: Run) -> Machine:

@@ -20,6 +20,8 @@ from pricing.cost import PriceChange
 
 _ASK_SECONDS = 600
 """Spot prices move a few times a day."""
+_ASK_AGAIN_SECONDS = 60
+"""After a price that was not given: a short outage is no reason to train for ten minutes at a price nobody knows."""
 
 
 class BudgetWatch:
@@ -60,13 +62,13 @@ class BudgetWatch:
     def _price_changed(self, run: Run) -> Event | None:
         lease = run.lease
         now = self._services.clock.monotonic()
-        asked = self._services.price_asked_at
-        if lease is None or (asked is not None and now - asked < _ASK_SECONDS):
+        if lease is None or now < self._services.price_due_at:
             return None
-        self._services.price_asked_at = now
+        self._services.price_due_at = now + _ASK_SECONDS
         try:
             usd = self._services.prices.usd_per_hour(lease.selection.offer)
         except (RefusedError, UnreachableError) as error:
+            self._services.price_due_at = now + _ASK_AGAIN_SECONDS
             if not self._told:
                 self._services.report(Note(f"the machine's price cannot be asked for now: {error}"))
             self._told = True

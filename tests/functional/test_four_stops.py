@@ -176,6 +176,18 @@ def test_a_price_that_rises_while_training_ends_it_under_the_cap(tmp_path):
     assert entry.usd > entry.usd_per_hour * entry.billed_seconds / 3600, "the dearer time is in the ledger"
 
 
+def test_a_price_that_is_not_given_is_asked_for_again_within_a_minute_or_so(tmp_path):
+    world = World(tmp_path)
+    world.offers = (SPOT_EAST,)
+    world.script.epoch, world.images_per_second = 600, 2
+    run_id = world.open(budget="0.30", epochs=5)
+    world.clock.at(1500, lambda: world.prices.prices.update({SPOT_EAST.key: Decimal("0.60")}))
+    world.clock.at(1500, lambda: world.prices.fail(UnreachableError("RequestLimitExceeded"), times=2))
+    world.drive(run_id)
+    (changed,) = [e for e in world.home.run(run_id).journal.events() if isinstance(e, PriceChanged)]
+    assert changed.at - world.clock.start < timedelta(seconds=1500 + 600 + 2 * 60 + 3 * world.facts.poll_seconds)
+
+
 def test_the_agent_is_told_of_the_new_price(tmp_path):
     world = World(tmp_path)
     world.offers = (SPOT_EAST,)
