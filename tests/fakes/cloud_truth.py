@@ -139,11 +139,12 @@ def excuses(world: ScheduleWorld, machine: FakeMachine, story: Story | None) -> 
     hourly = _highest(world, machine) + Decimal("0.05")
     latest = min(stops(world, machine, story), default=None)
     reckoned = machine.request.deadline + timedelta(seconds=world.facts.power_off_seconds)
+    unknown = story is not None and not story.created and _forgotten(world, machine, story)
     return Counter(
         {
             CLOCKS: hourly * Decimal(world.truth.clock_error) / HOUR,
             PRICE: _ignorance_usd(world, machine, end),
-            FORGOTTEN: machine_usd(world, machine, end) if _forgotten(world, machine, story) else Decimal(0),
+            FORGOTTEN: machine_usd(world, machine, end) if unknown else Decimal(0),
             LAST_WORDS: _between_usd(world, machine, _said_to_be_off(world, machine), end),
             SHORT if latest is not None else BARE: _between_usd(world, machine, reckoned, min(end, latest or end)),
         }
@@ -166,7 +167,8 @@ def _said_to_be_off(world: ScheduleWorld, machine: FakeMachine) -> datetime:
 
 
 def _forgotten(world: ScheduleWorld, machine: FakeMachine, story: Story | None) -> bool:
-    if story is None or story.created or story.closed_at is None or machine.ended_at is None:
+    """By the provider, before anybody could close its lease."""
+    if story is None or story.closed_at is None or machine.ended_at is None:
         return False
     remembered = timedelta(seconds=world.provider.forgets_seconds - world.truth.clock_error)
     return story.closed_at - machine.ended_at > remembered
@@ -208,7 +210,7 @@ def check_money(world: ScheduleWorld, run: Run, told: dict[str, Story]) -> dict[
         return {}
     over, excused = truth - run.budget_usd, sum(allowed.values(), Decimal(0))
     assert over <= excused, f"the machines cost {truth:.4f} USD of {run.budget_usd}, {excused:.4f} more are excused"
-    ends = sum((_ending_usd(world, one) for one in machines), Decimal(0))
+    ends = sum((_ending_usd(world, one, told.get(one.request.lease_id)) for one in machines), Decimal(0))
     assert run.spent_usd <= run.budget_usd + excused + ends, f"the ledger says {run.spent_usd:.4f} of {run.budget_usd}"
     why = max(allowed, key=lambda one: allowed[one], default="")
     return {why: over} if over > 0 else {}
@@ -226,10 +228,16 @@ def _check_entries(world: ScheduleWorld, run: Run, told: dict[str, Story]) -> No
         assert entries[lease_id] >= least, f"the ledger has {entries[lease_id]:.4f} USD for {lease_id}, not {least:.4f}"
 
 
-def _ending_usd(world: ScheduleWorld, machine: FakeMachine) -> Decimal:
-    """The ledger counts a machine until it is gone, which takes a while that EC2 does not bill."""
+def _ending_usd(world: ScheduleWorld, machine: FakeMachine, story: Story | None) -> Decimal:
+    """The ledger counts a machine until it is gone, which takes a while that EC2 does not bill.
+
+    One that the provider has forgotten is counted until its deadline, even if it ended before by other hands.
+    """
     assert machine.ended_at is not None
-    return machine_usd(world, machine, machine.ended_at) - machine_usd(world, machine, off_at(machine))
+    counted = machine.ended_at
+    if _forgotten(world, machine, story):
+        counted = machine.request.deadline + timedelta(seconds=world.facts.power_off_seconds)
+    return _between_usd(world, machine, off_at(machine), counted)
 
 
 # -- leases, resources, work -------------------------------------------------------------------------------------------
