@@ -118,7 +118,13 @@ def _play(drill: Drill, stock: Stock, ground: type[Ground]) -> Result:
         result = Result(drill, "the stage broke", 0.0, faults=(_words(error),))
     result = replace(result, faults=(*result.faults, *checks.left_on_host(place)), seconds=time.monotonic() - started)
     if stock.keep is not None and not result.held:
-        shutil.copytree(place, stock.keep / drill.name, symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(
+            place,
+            stock.keep / drill.name,
+            symlinks=True,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("s3", "*.sock"),
+        )
     shutil.rmtree(place, ignore_errors=True)
     return result
 

@@ -34,8 +34,15 @@ def test_ancestors_lead_up_to_init():
 @pytest.fixture
 def sleeper():
     mark = f"test-{uuid.uuid4().hex}"
-    child = subprocess.Popen(["sleep", "60"], env={MARK: f"{mark}/i-1"}, start_new_session=True)
+    child = subprocess.Popen(
+        ["sh", "-c", "echo; exec sleep 60"],
+        env={MARK: f"{mark}/i-1", "PATH": os.environ["PATH"]},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    child.stdout.readline()  # it has its own environment by now
     yield mark, child
+    child.stdout.close()
     child.kill()
     child.wait()
 
