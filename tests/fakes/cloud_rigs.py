@@ -215,7 +215,7 @@ class AwsRig(Rig):
         self.timer = AwsTimer(self.account, precision_seconds=1)
         self.barred_timer = AwsTimer(self.account, role="gpucost-nobody", precision_seconds=1)
         self.prices = AwsPrices(self.account, SystemClock())
-        self.ahead = timedelta(seconds=1.5)
+        self.ahead = timedelta(seconds=4)
 
     def close(self) -> None:
         """End what the test left, and let go of all connections."""

@@ -13,7 +13,8 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
+from pathlib import Path
 
 from fake_agent import AgentScript, FakeAgent
 from launcher_clock import FakeClock
@@ -153,7 +154,7 @@ class FakeConnector:
             raise SshError(f"{target.user}@{target.address}:{target.port}: timed out")
         if machine.answers_with != target.host_key:
             raise HostKeyMismatch(f"{target.address} answers with another host key than the machine's console shows")
-        if make_key_pair(target.private_key) != machine.request.ssh_public_key:
+        if _public_key(target.private_key, target.private_key.stat().st_mtime_ns) != machine.request.ssh_public_key:
             raise SshError(f"{target.user}@{target.address}:{target.port}: Authentication failed.")
         self.after_call("ssh.connect")
         return FakeSession(self, machine)
@@ -281,3 +282,8 @@ def _words(command: str) -> list[str]:
 def _names_in(archive: bytes) -> tuple[str, ...]:
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         return tuple(tar.getnames())
+
+
+@lru_cache(maxsize=100)
+def _public_key(private_key: Path, _changed: int) -> str:
+    return make_key_pair(private_key)
