@@ -17,7 +17,7 @@ from launcher.home import RunFolder, name_in
 from launcher.journal import Journal, JournalBusy, decode, replay
 from launcher.mirror import Mirror, is_record
 from launcher.report import Note, Reporter
-from launcher.run import Run, State, advance
+from launcher.run import IllegalTransition, Run, State, advance
 from launcher.storage.interface import StorageError
 from launcher.units import show_duration
 
@@ -109,13 +109,13 @@ def require_own(line: str, run_id: str) -> None:
 def _that_follow(mine: Sequence[str], lines: Sequence[str], report: Reporter) -> list[str]:
     """The lines up to the first one that is no record, or cannot follow."""
     good: list[str] = []
-    history = [decode(line, "the journal") for line in mine]
+    run = replay([decode(line, "the journal") for line in mine], "the journal") if mine else None
     for line in lines:
         try:
-            history.append(decode(line, "a stored record"))
-            replay(history, "the copy of the journal")
-        except BadInput as error:
-            report(Note(f"record {len(history)} in the storage is left out: {error}"))
+            event = decode(line, "a stored record")
+            run = replay([event], "the copy of the journal") if run is None else advance(run, event)
+        except (BadInput, IllegalTransition) as error:
+            report(Note(f"record {len(mine) + len(good) + 1} in the storage is left out: {error}"))
             break
         good.append(line)
     return good
