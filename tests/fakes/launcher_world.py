@@ -176,8 +176,7 @@ class World:
         interrupts = Interrupts()
         with journal.writing(), heard(interrupts):
             self._listening = True
-            run = replay(journal.events(), str(journal.path))
-            services = self.services(run, interrupts, report)
+            services = self.services(replay(journal.events()[:1], str(journal.path)), interrupts, report)
             try:
                 run = take_up(journal, services.mirror, self.time, services.report, by_force=by_force)
                 event = first(run)
