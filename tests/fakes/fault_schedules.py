@@ -94,7 +94,7 @@ def made(seed: int, folder: Path) -> Schedule:
     """The world, the run and its faults."""
     random = Random(seed)  # noqa: S311 - seeded on purpose
     script = AgentScript(epoch=random.choice([20, 60, 60, 150, 400]), checkpoint_epochs=random.choice([1, 1, 2]))
-    facts = replace(AWS, poll_seconds=random.choice([5, 10, 20, 20, 20]) if script.epoch <= MINUTE else 30)
+    facts = replace(AWS, poll_seconds=random.choice([5, 15, 25, 25]) if script.epoch <= MINUTE else 40)
     promised = script.epoch / random.choice([1, 1, 3])
     world = ScheduleWorld(
         folder, facts, script=script, images_per_second=1000 / promised, rates=random.choice([RATES, FULL_RATES])
