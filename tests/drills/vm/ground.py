@@ -10,7 +10,7 @@ from pathlib import Path
 
 from drills.ground import USER_HOME, Ground
 from drills.vm import network
-from drills.vm.guest import CGROUPS
+from drills.vm.guest import CGROUPS, members
 from drills.vm.network import Namespace
 from launcher.sandbox import processes
 from launcher.sandbox.state import InstanceStatus, SandboxSettings
@@ -31,11 +31,7 @@ class Vms(Ground):
 
     def pids(self, instance: InstanceStatus) -> set[int]:
         """See `Ground`."""
-        found: set[int] = set()
-        for listing in (CGROUPS / self.network(instance).name).rglob("cgroup.procs"):
-            with suppress(OSError):
-                found.update(map(int, listing.read_text().split()))
-        return found
+        return members(CGROUPS / self.network(instance).name)
 
     def network(self, instance: InstanceStatus) -> Namespace:
         """The network of a VM that is on."""
@@ -66,7 +62,7 @@ class Vms(Ground):
                 network.run("umount", "-l", mount)
         left = [*mine, *network.left(), *map(str, CGROUPS.glob(f"{network.PREFIX}-*"))]
         for group in CGROUPS.glob(f"{network.PREFIX}-*"):
-            processes.send(map(int, (group / "cgroup.procs").read_text().split()), signal.SIGKILL)
+            processes.send(members(group), signal.SIGKILL)
         return left
 
 

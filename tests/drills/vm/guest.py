@@ -123,11 +123,7 @@ class VmGuest(Guest):
 
     def living(self) -> set[int]:
         """All processes of the VM, its first one too."""
-        found: set[int] = set()
-        for listing in self._cgroup.rglob("cgroup.procs"):
-            with suppress(OSError):
-                found.update(map(int, listing.read_text().split()))
-        return found - ({self._process.pid} if self._process is not None else set())
+        return members(self._cgroup) - ({self._process.pid} if self._process is not None else set())
 
     def ask_to_end(self) -> None:
         """The power button: systemd shuts down in order."""
@@ -151,11 +147,9 @@ class VmGuest(Guest):
             self._server.close()
             self._server = None
         self.network.remove()
-        for group in sorted(self._cgroup.rglob("*/"), reverse=True):
+        for folder, _, _ in os.walk(self._cgroup, topdown=False):
             with suppress(OSError):
-                group.rmdir()
-        with suppress(OSError):
-            self._cgroup.rmdir()
+                Path(folder).rmdir()
         self._metadata = None
         self.address = None
 
@@ -164,6 +158,15 @@ class VmGuest(Guest):
         with suppress(RuntimeError):
             run("umount", str(self._disk))
         super().remove()
+
+
+def members(cgroup: Path) -> set[int]:
+    """All processes of a control group and of those below it, which may vanish meanwhile."""
+    found: set[int] = set()
+    for folder, _, _ in os.walk(cgroup):
+        with suppress(OSError):
+            found.update(map(int, Path(folder, "cgroup.procs").read_text().split()))
+    return found
 
 
 def _inside(network: Namespace, make: Callable[[], Made]) -> Made:
