@@ -47,6 +47,7 @@ from launcher.ssh import make_key_pair
 from launcher.templating import user_data
 from pricing.cost import Rates, total
 from pricing.offers import CapacityType, Offer
+from pricing.planner import Plan
 from pricing.throughput import ProbedThroughput
 from remote.protocol import StorageSpec
 
@@ -128,7 +129,7 @@ class World:
         """The first record of a run; its id."""
         job = parse(JOB, changes, "test")
         run_id = f"{self.time.now():%Y%m%dT%H%M%S}-{len(self.home.run_ids()):04x}-{job.name}"
-        plan = first_plan(job, DATA, self.catalog(), self.time.now())
+        plan = self.plan(job)
         record = RunOpened(
             at=self.time.now(),
             run_id=run_id,
@@ -146,6 +147,10 @@ class World:
         )
         self.home.run(run_id).journal.append(record)
         return run_id
+
+    def plan(self, job: JobSpec) -> Plan:
+        """The plan for a whole job. Raises NoPlan."""
+        return first_plan(job, DATA, self.catalog(), self.time.now())
 
     def elsewhere(self, name: str = "runner") -> World:
         """Another machine with a launcher, a state directory of its own, and nothing in it: the same cloud."""

@@ -20,14 +20,19 @@ from launcher_clock import FakeClock
 from launcher_processes import SharedClock
 from launcher_world import World
 
+from launcher.errors import NoPlan
 from launcher.events import Event
 from launcher.home import Home, RunFolder
+from launcher.jobspec import JobSpec
 from launcher.journal import Journal, JournalBusy, decode, encode
 from launcher.planning import Catalog
 from launcher.providers.interface import LaunchRequest
 from launcher.run import Run
+from pricing.planner import Plan
 from remote.protocol import AgentStatus, StoredRun
 
+_PLANS: dict[tuple[str, float, int], Plan | None] = {}
+"""By job, speed and rates; None: no offer fits."""
 LAUNCH, CLOSE = '"type":"LaunchRequested"', '"type":"LeaseClosed"'
 """In the lines of a journal."""
 
@@ -184,6 +189,19 @@ class ScheduleWorld(World):
         known = {} if self.prices.down else self.prices.prices
         offers = tuple(replace(one, usd_per_hour=known.get(one.key, one.usd_per_hour)) for one in self.offers)
         return replace(super().catalog(), offers=offers)
+
+    def plan(self, job: JobSpec) -> Plan:
+        """Nothing has happened yet: schedules that begin alike have one plan."""
+        asked = (job.model_dump_json(), self.images_per_second, id(self.rates))
+        if asked not in _PLANS:
+            try:
+                _PLANS[asked] = super().plan(job)
+            except NoPlan:
+                _PLANS[asked] = None
+        known = _PLANS[asked]
+        if known is None:
+            raise NoPlan("no offer fits these limits")
+        return known
 
     def set_clock(self, ahead: float) -> None:
         """The next launcher of this machine runs on a clock that is wrong by so much."""
