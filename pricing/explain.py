@@ -5,6 +5,7 @@ Owns wording, no decision. Knows values, not how they were found.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -64,7 +65,7 @@ def option_notes(offer: Offer, layout: Layout, throughput: ThroughputEstimate) -
     reference = offer.on_demand_usd_per_hour
     if offer.capacity_type is CapacityType.SPOT and reference is not None:
         if offer.usd_per_hour > reference * SPOT_TOLERANCE:
-            notes.append(f"spot price above on-demand ({reference} USD/h): check it")
+            notes.append(f"spot price above on-demand ({usd_text(reference)} USD/h): check it")
         elif offer.usd_per_hour * SPOT_TOLERANCE >= reference:
             notes.append("no spot discount there at the time of the table")
     return tuple(notes)
@@ -136,19 +137,47 @@ def nearest_names(name: str, known: set[str]) -> list[str]:
     return found[:5] or sorted(known)[:12]
 
 
+@dataclass(frozen=True, slots=True)
+class TooSlow:
+    """The quickest of the offers that fail only the deadline."""
+
+    offer: Offer
+    seconds: float
+    """How long it may take there, with the confidence that was asked for."""
+
+
 def message_for(
-    counts: Mapping[Constraint, int], cheapest: Priced | None, epochs: int | None, workload: Workload, policy: Policy
+    counts: Mapping[Constraint, int],
+    cheapest: Priced | None,
+    epochs: int | None,
+    workload: Workload,
+    policy: Policy,
+    quickest: TooSlow | None = None,
 ) -> str:
     """One sentence that says what failed, in numbers."""
-    if cheapest is not None:
+    if cheapest is not None and policy.budget_usd is not None:
         where = f"{cheapest.offer.instance.name} {cheapest.offer.capacity_type} in {cheapest.offer.region}"
         return (
-            f"no offer fits the budget of {policy.budget_usd} USD: the cheapest run costs {usd_text(cheapest.usd)} USD"
-            f" (up to {usd_text(cheapest.usd_sure)} at {policy.confidence:.0%} confidence) on {where};"
+            f"no offer fits the budget of {usd_text(policy.budget_usd)} USD:"
+            f" the cheapest run costs {usd_text(cheapest.usd)} USD (up to {usd_text(cheapest.usd_sure)}"
+            f" at {policy.confidence:.0%} confidence) on {where};"
             f" the budget buys {epochs} of {workload.epochs} epochs there"
         )
     removed = ", ".join(f"{constraint} {count}" for constraint, count in _most_first(counts))
+    if quickest is not None and policy.max_hours is not None:
+        where = f"{quickest.offer.instance.name} {quickest.offer.capacity_type} in {quickest.offer.region}"
+        return (
+            f"no offer fits the deadline of {time_text(policy.max_hours * 3600)}: the quickest takes up to"
+            f" {time_text(quickest.seconds)} at {policy.confidence:.0%} confidence, {where};"
+            f" removed by constraint: {removed}"
+        )
     return f"no offer fits; removed by constraint: {removed}"
+
+
+def time_text(seconds: float) -> str:
+    """Whole minutes, rounded up: what has to be allowed."""
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def usd_text(usd: Decimal) -> str:

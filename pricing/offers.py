@@ -142,6 +142,8 @@ class Misfit:
 
     constraint: Constraint
     reason: str
+    seconds: float | None = None
+    """How long it may take there, where that is longer than allowed."""
 
 
 def misfit(offer: Offer, workload: Workload, policy: Policy) -> str | None:

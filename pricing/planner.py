@@ -16,7 +16,17 @@ from datetime import datetime
 from decimal import Decimal
 
 from pricing.cost import CostLine, Rates, compute_lines, price_pieces
-from pricing.explain import age_notes, bucket_notes, hint_for, message_for, option_notes, region_notes, unknown_names
+from pricing.explain import (
+    TooSlow,
+    age_notes,
+    bucket_notes,
+    hint_for,
+    message_for,
+    option_notes,
+    region_notes,
+    unknown_names,
+    usd_text,
+)
 from pricing.extras import Traffic, uncounted
 from pricing.layout import Layout
 from pricing.offers import Constraint, Misfit, Offer, Policy, offer_misfit
@@ -206,6 +216,7 @@ class _Search:
         self.ranked: list[PlanOption] = []
         self.rejections: list[Rejection] = []
         self.too_expensive: list[PlanOption] = []
+        self.quickest: TooSlow | None = None
         self._timings: dict[Kind, Timing | Misfit] = {}
 
     def consider(self, offer: Offer) -> None:
@@ -227,12 +238,17 @@ class _Search:
         if timing is None:
             timing = self._timings[kind] = timing_of(kind, self.workload, self.policy, self.assumptions)
         if isinstance(timing, Misfit):
+            self._note_time(offer, timing)
             return timing
         option = _option(offer, timing, self.policy.storage_region, self.assumptions.rates)
         if self.policy.budget_usd is not None and option.usd_sure > self.policy.budget_usd:
             self.too_expensive.append(option)
             return Misfit(Constraint.BUDGET, _over_budget(option, self.policy))
         return option
+
+    def _note_time(self, offer: Offer, found: Misfit) -> None:
+        if found.seconds is not None and (self.quickest is None or found.seconds < self.quickest.seconds):
+            self.quickest = TooSlow(offer, found.seconds)
 
 
 def _option(offer: Offer, timing: Timing, storage_region: str | None, rates: Rates) -> PlanOption:
@@ -251,8 +267,8 @@ def _option(offer: Offer, timing: Timing, storage_region: str | None, rates: Rat
 
 def _over_budget(option: PlanOption, policy: Policy) -> str:
     return (
-        f"costs {option.usd:.2f} USD, up to {option.usd_sure:.2f} at {policy.confidence:.0%} confidence;"
-        f" the budget is {policy.budget_usd} USD"
+        f"costs {usd_text(option.usd)} USD, up to {usd_text(option.usd_sure)} at {policy.confidence:.0%} confidence;"
+        f" the budget is {usd_text(policy.budget_usd or Decimal(0))} USD"
     )
 
 
@@ -263,7 +279,7 @@ def _no_offer_fits(search: _Search) -> NoOfferFits:
     if cheapest is not None:
         epochs = affordable_epochs(cheapest.offer, search.workload, search.policy, search.assumptions)
     return NoOfferFits(
-        message_for(counts, cheapest, epochs, search.workload, search.policy),
+        message_for(counts, cheapest, epochs, search.workload, search.policy, search.quickest),
         hint=hint_for(counts, epochs, search.workload),
         rejections=tuple(search.rejections),
         cheapest=cheapest,

@@ -145,7 +145,7 @@ def _timing(kind: Kind, timed: Timed, policy: Policy, rates: Rates) -> Timing | 
         return Misfit(Constraint.RISK, _never_done(hazard))
     sure = expected * (high / expected) ** (normal_quantile(policy.confidence) / normal_quantile(P90))
     if policy.max_hours is not None and sure > policy.max_hours * HOUR_SECONDS:
-        return Misfit(Constraint.DEADLINE, _too_late(sure, policy))
+        return Misfit(Constraint.DEADLINE, _too_late(sure, policy), sure)
     sizes = planned_sizes(timed.workload, keeps_data=policy.keeps_data)
     traffic = planned_traffic(timed.workload, timed.layout.jobs, hazard.per_hour, resumes=policy.resumes)
     bill = _Bill(kind, policy, rates, sizes, traffic)

@@ -89,6 +89,11 @@ def train_command(job_file: Path, *, yes: bool, dry_run: bool, detach: bool, as_
         if detach:
             return _go_on_detached(going_on, context, as_json=as_json)
         return finish(app.go_on(going_on, context), as_json=as_json)
+    if not (yes or dry_run or sys.stdin.isatty()):
+        raise BadInput(
+            "nobody can be asked here whether to spend money: standard input is no terminal",
+            hint="start without being asked with --yes, or see the plan with --dry-run",
+        )
     prepared = app.prepare(job, context)
     try:
         for note in prepared.notes:
@@ -100,7 +105,7 @@ def train_command(job_file: Path, *, yes: bool, dry_run: bool, detach: bool, as_
         click.echo(f"cap:    {render.show_cap(job.budget, job.deadline)}", err=as_json)
         if dry_run:
             return ExitCode.DONE
-        if not yes and sys.stdin.isatty() and not click.confirm("start?", err=True):
+        if not yes and not click.confirm("start?", err=True):
             click.echo("nothing was started", err=True)
             return ExitCode.DONE
         run = app.open_run(prepared, context)

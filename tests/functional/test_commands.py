@@ -157,6 +157,15 @@ def test_a_job_file_that_is_not_there_is_written_by_init(gpucost):
     assert (code, one_message(err)) == (2, ("there is no job file job.yaml", "write one with `gpucost init job.yaml`"))
 
 
+def test_where_nobody_can_be_asked_nothing_is_spent_without_yes(gpucost, tmp_path):
+    make_set(tmp_path / "pictures")
+    code, out, err = gpucost("train", job(tmp_path, output="s3://bucket/x", budget=5))
+    message, hint = one_message(err)
+    assert (code, out) == (2, "")
+    assert "nobody can be asked" in message
+    assert "--yes" in hint
+
+
 def test_without_credentials_nothing_is_started(gpucost, tmp_path):
     make_set(tmp_path / "pictures")
     code, _, err = gpucost("train", job(tmp_path, output="s3://bucket/x", budget=5), "--yes")

@@ -1,6 +1,7 @@
 """The plan: ranking, constraints, and what is said when nothing fits."""
 
 import math
+import re
 from dataclasses import replace
 from decimal import Decimal
 
@@ -122,10 +123,27 @@ def test_offers_refused_lately_stay_out():
 
 
 def test_a_deadline_rules_out_what_may_come_too_late():
-    with pytest.raises(NoOfferFits, match="no offer fits; removed by constraint: deadline 1") as caught:
+    with pytest.raises(NoOfferFits, match="no offer fits the deadline of 3 min") as caught:
         plan([offer()], Policy(max_hours=0.05))
     assert caught.value.rejections[0].reason == "takes up to 0.1 h at 90% confidence; the deadline is 0.05 h"
     assert "allow more time" in caught.value.hint
+
+
+def test_a_deadline_that_is_too_short_for_any_offer_names_the_quickest_one_and_its_time():
+    offers = [offer(), offer("3", region="us-west-2", instance=A100), spot("0.2", 0.3)]
+    quickest = min(plan(offers).ranked, key=lambda option: option.timing.sure.seconds)
+    with pytest.raises(NoOfferFits, match=r"the quickest takes up to \d+ min") as caught:
+        plan(offers, Policy(max_hours=0.02))
+    assert f"in {quickest.offer.region}" in caught.value.message
+    minutes = int(re.search(r"takes up to (\d+) min", caught.value.message)[1])
+    assert quickest.offer in [option.offer for option in plan(offers, Policy(max_hours=minutes / 60)).ranked]
+
+
+def test_an_amount_with_many_digits_is_shown_in_cents():
+    left = Decimal("0.5001234567890123456789012345")
+    with pytest.raises(NoOfferFits, match=r"the budget of 0\.50 USD") as caught:
+        plan([offer()], Policy(budget_usd=left), replace(WORKLOAD, epochs=1000))
+    assert "the budget is 0.50 USD" in caught.value.rejections[0].reason
 
 
 def test_a_budget_holds_at_the_stated_confidence_and_not_on_average():
@@ -143,7 +161,7 @@ def test_a_budget_that_is_too_small_names_the_cheapest_run_and_the_epochs_it_buy
     error = caught.value
     assert error.cheapest.offer.usd_per_hour == Decimal("0.526")
     assert 0 < error.affordable_epochs < 1000
-    assert "no offer fits the budget of 0.5 USD: the cheapest run costs" in error.message
+    assert "no offer fits the budget of 0.50 USD: the cheapest run costs" in error.message
     assert f"the budget buys {error.affordable_epochs} of 1000 epochs" in error.message
     assert error.hint == f"raise the budget, or train {error.affordable_epochs} of the 1000 epochs"
     assert error.counts == {Constraint.BUDGET: 2}
