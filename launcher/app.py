@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from launcher.estimating import cloud_of, data_facts
 from launcher.events import Cancelled, Event, LimitsChanged, Outcome, Reopened, RunOpened
 from launcher.history import load_run, recent_refusals
 from launcher.home import name_in
-from launcher.interrupts import Interrupts
+from launcher.interrupts import ASKED, STOPPED, Interrupts
 from launcher.jobspec import JobSpec, parse
 from launcher.journal import Journal
 from launcher.localdata import DataFacts
@@ -334,7 +333,7 @@ def stop(run_id: str, context: Context) -> Run:
         run = load_run(run_id, context)
         if run.state is not State.STOPPING or _would_go_on(run):  # a second signal would skip the last upload
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGINT)
+                os.kill(pid, ASKED)
         _await_writer(run_id, journal, context)
     elif load_run(run_id, context).state is State.SETTLED:
         refresh(run_id, context)  # a launcher elsewhere may have taken it up again
@@ -357,7 +356,7 @@ def _would_go_on(run: Run) -> bool:
 def _cancelled(run: Run, context: Context) -> Event | None:
     if run.state is State.SETTLED or (run.state is State.STOPPING and not _would_go_on(run)):
         return None
-    return Cancelled(at=context.clock.now(), message="stopped with `gpucost stop`")
+    return Cancelled(at=context.clock.now(), message=STOPPED)
 
 
 def _await_writer(run_id: str, journal: Journal, context: Context) -> None:

@@ -103,9 +103,9 @@ def _step(run: Run, services: Services) -> Event:
             return STEPS[run.state](run, services)
     except Fenced:
         raise  # another launcher has the run: it is not ours to stop
-    except Interrupted as signal:
+    except Interrupted as how:
         services.hang_up()
-        return Cancelled(at=services.clock.now(), message=f"interrupted ({signal})")
+        return Cancelled(at=services.clock.now(), message=str(how))
     except Exception as error:  # noqa: BLE001 - no error may lead around the stop
         unpaid = run.lease is None or run.lease.instance_id is None
         return _failed(error, services, unpaid=unpaid)

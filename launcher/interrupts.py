@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP as an exception between two journal records.
+"""SIGINT, SIGTERM, SIGHUP and the word of `gpucost stop` as an exception between two journal records.
 
 While a step runs, the first signal raises `Interrupted` in it, wherever it is: every step may be cut anywhere, since
 a `kill -9` may cut it too. While the journal is written, or a machine is being stopped, signals only count.
@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ASKED = signal.SIGUSR1
+"""What `gpucost stop` sends to the launcher that drives a run, so that its journal tells it from Ctrl-C."""
+STOPPED = "stopped with `gpucost stop`"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, ASKED)
 
 
 class Interrupted(BaseException):
-    """The user, or the system, asked the launcher to stop."""
+    """The user, or the system, asked the launcher to stop; its text says how."""
 
 
 class Interrupts:
@@ -59,4 +62,4 @@ class Interrupts:
     def _raise(self) -> None:
         self._armed = False
         self._taken = self.count
-        raise Interrupted(self.name)
+        raise Interrupted(STOPPED if self.name == ASKED.name else f"interrupted ({self.name})")

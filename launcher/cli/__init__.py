@@ -15,6 +15,7 @@ import click
 
 from launcher import __version__
 from launcher.errors import ExitCode, GpucostError
+from launcher.interrupts import ASKED
 
 COMMANDS = {
     "init": ("launcher.cli.jobs", "Write a commented job file to start from."),
@@ -65,7 +66,8 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Entry point: run a command, turn errors into one clear message and the documented exit code."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, ASKED):
+        signal.signal(number, signal.default_int_handler)
     try:
         code = cli.main(standalone_mode=False)
     except GpucostError as error:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from launcher.interrupts import Interrupted, Interrupts
+from launcher.interrupts import ASKED, STOPPED, Interrupted, Interrupts
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -24,6 +24,11 @@ def test_a_signal_inside_a_step_raises_there_with_its_name(interrupts, number):
     with pytest.raises(Interrupted, match=number.name), interrupts.raising():
         signal.raise_signal(number)
     assert interrupts.count == 1
+
+
+def test_the_word_of_gpucost_stop_is_told_from_a_signal_of_the_terminal(interrupts):
+    with pytest.raises(Interrupted, match=STOPPED), interrupts.raising():
+        signal.raise_signal(ASKED)
 
 
 def test_a_signal_outside_of_a_step_waits_for_the_next_one(interrupts):

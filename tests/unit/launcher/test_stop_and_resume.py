@@ -15,6 +15,7 @@ from launcher.context import Context
 from launcher.errors import BadInput
 from launcher.events import Cancelled, LeaseClosed, Outcome, Settled
 from launcher.home import Home, RunFolder
+from launcher.interrupts import STOPPED
 from launcher.journal import Journal
 from launcher.run import State
 
@@ -109,6 +110,31 @@ def test_a_launcher_that_dies_of_the_stop_does_not_turn_it_into_a_resume(context
         with pytest.raises(BadInput, match="nowhere"):
             app.stop(RUN_ID, context)
     assert isinstance(journal.events()[-1], Cancelled)
+
+
+ASKED_LAUNCHER = """
+import sys
+from pathlib import Path
+from launcher.interrupts import Interrupted, Interrupts
+from launcher.journal import Journal
+interrupts = Interrupts()
+with Journal(Path(sys.argv[1])).writing(), interrupts.installed():
+    try:
+        with interrupts.raising():
+            print("driving", flush=True)
+            sys.stdin.read()
+    except Interrupted as how:
+        print(how, flush=True)
+"""
+
+
+def test_the_launcher_that_drives_a_run_is_told_that_it_was_gpucost_stop(context, journal):
+    argv = [sys.executable, "-c", ASKED_LAUNCHER, str(journal.path)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout.readline() == "driving\n"
+        with pytest.raises(BadInput, match="nowhere"):
+            app.stop(RUN_ID, replace(context, clock=WaitingClock(launcher)))
+        assert launcher.stdout.readline() == f"{STOPPED}\n"
 
 
 class WaitingClock(FakeClock):
