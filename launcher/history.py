@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+from launcher.clouds import AWS
 from launcher.context import Context
 from launcher.errors import BadInput
 from launcher.events import Refusal
@@ -16,7 +17,7 @@ from launcher.recovery import COOL_DOWN
 from launcher.report import Note
 from launcher.run import Run
 from pricing.sources.tables import load_rates
-from remote.protocol import AgentStatus
+from remote.protocol import AgentStatus, Phase
 
 
 def load_run(run_id: str, context: Context) -> Run:
@@ -55,23 +56,17 @@ def recent_refusals(home: Home, now: datetime, but: str = "") -> tuple[Refusal, 
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What is known of a run."""
-
-    run: Run
-    status: AgentStatus | None
-    usd: Decimal
-    driven_by: int | None
+def usd_now(run: Run, context: Context, status: AgentStatus | None = None) -> Decimal:
+    """What a run costs if it is stopped now; `status`: what its agent said last."""
+    return owed_usd(run, paid_until(run, status, context.clock.now()), load_rates())
 
 
-def look(run_id: str, context: Context) -> Look:
-    """A run from local state alone, so that it takes no time; raises BadInput."""
-    run = load_run(run_id, context)
-    folder = context.home.run(run_id)
-    return Look(run, folder.last_status(), usd_now(run, context), folder.journal.writer())
-
-
-def usd_now(run: Run, context: Context) -> Decimal:
-    """What a run costs if it is stopped now."""
-    return owed_usd(run, context.clock.now(), load_rates())
+def paid_until(run: Run, status: AgentStatus | None, now: datetime) -> datetime:
+    """Now, or when the open machine was off at the latest: by its own stops, or soon after its agent ended."""
+    if run.lease is None:
+        return now
+    off = timedelta(seconds=AWS.power_off_seconds)
+    ends = [now, run.lease.deadline + off]
+    if status is not None and status.lease_id == run.lease.lease_id and status.phase is Phase.ENDED:
+        ends.append(datetime.fromtimestamp(status.at, UTC) + timedelta(seconds=AWS.linger_seconds) + off)
+    return min(ends)

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 
-from launcher.events import Outcome
+from launcher.events import Lease, Outcome
 from launcher.jobspec import parse
 from launcher.recovery import epochs_done, resume_command
 from launcher.run import Run, State
+from launcher.stops import Stop, show_stops
 from launcher.units import show_duration, show_usd
 from pricing.cost import CostLine
 from pricing.ledger import LedgerEntry
@@ -180,30 +181,66 @@ def _run_row(run: Run, usd: Decimal) -> tuple[str, ...]:
     )
 
 
-def show_status(run: Run, status: AgentStatus | None, *, now: datetime, usd: Decimal, driven_by: int | None) -> str:
-    """Everything about one run that is known without asking anybody."""
+def show_status(
+    run: Run, status: AgentStatus | None, *, now: datetime, usd: Decimal, driver: str, stops: Sequence[Stop] = ()
+) -> str:
+    """Everything about one run that is known without asking its machine."""
     lines = [f"run      {run.run_id}", f"state    {_ending(run)}"]
     if run.lease is not None:
-        offer = run.lease.selection.offer
-        lines.append(f"machine  {run.lease.instance_id or 'asked for'} {offer.key}")
-        left = (run.lease.deadline - now).total_seconds()
-        lines.append(f"off by   {run.lease.deadline:%F %T} UTC (in {show_duration(left)}; {run.lease.deadline_basis})")
+        lines += _lease_status(run, run.lease, stops, now)
     if status is not None and run.state is not State.SETTLED:
         age = max(0.0, now.timestamp() - status.at)
         lines.append(f"agent    {show_agent(status)} ({show_duration(age)} ago)")
     tasks = parse(run.opened.job, {}, run.run_id).task_names
-    lines.append(f"saved    {epochs_done(run, tasks)} epochs, in {run.opened.storage_url}/{run.run_id}")
+    lines.append(f"saved    {epochs_done(run, tasks)} epochs, in {url_of(run)}{_since_saved(run, status)}")
     cap = f" of {show_usd(run.budget_usd)}" if run.budget_usd is not None else ""
-    lines.append(f"spent    {show_usd(usd)}{cap}")
+    lines.append(
+        f"spent    {show_usd(usd)}{cap}" if run.lease is None else f"owed     {show_usd(usd)}{cap} if stopped now"
+    )
     if status is not None and run.state is State.SETTLED:
         lines.append(f"last     {show_agent(status)}")
         lines.append(f"results  {run.results_dir}")
     if run.state is State.SETTLED and run.outcome is not Outcome.DONE:
         lines.append(f"go on    {resume_command(run)}")
     if run.state is not State.SETTLED:
-        watcher = f"process {driven_by}" if driven_by else f"nobody; go on with `gpucost resume {run.run_id}`"
-        lines.append(f"driven   by {watcher}")
+        lines.append(f"driven   by {driver}")
     return "\n".join(lines)
+
+
+def _lease_status(run: Run, lease: Lease, stops: Sequence[Stop], now: datetime) -> list[str]:
+    left = (lease.deadline - now).total_seconds()
+    until = f"in {show_duration(left)}" if left >= 0 else f"{show_duration(-left)} ago"
+    lines = [
+        f"machine  {lease.instance_id or 'asked for'} {lease.selection.offer.key}",
+        f"off by   {lease.deadline:%F %T} UTC ({until}; {lease.deadline_basis})",
+    ]
+    if stops:
+        lines.append(f"stops    {show_stops(stops, lease.deadline)}")
+    if left < 0:
+        lines.append(f"         past its time, and nobody has confirmed its end: `gpucost stop {run.run_id}` does")
+    return lines
+
+
+def _since_saved(run: Run, status: AgentStatus | None) -> str:
+    """How much a preemption would cost now, and how often is saved."""
+    if status is None or run.lease is None or status.lease_id != run.lease.lease_id:
+        return ""
+    saved = {checkpoint.task: checkpoint.step for checkpoint in run.checkpoints}
+    parts = []
+    for task in status.tasks:
+        if task.progress is None:
+            continue
+        at_risk = max(0, task.progress.step - saved.get(task.name, 0))
+        every = task.progress.checkpoint_seconds
+        often = f", one each {show_duration(every)}" if every else ""
+        name = f"{task.name}: " if len(status.tasks) > 1 else ""
+        parts.append(f"{name}{at_risk} steps since the last checkpoint{often}")
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def url_of(run: Run) -> str:
+    """Where the run is in the storage: its name on every other machine."""
+    return f"{run.opened.storage_url}/{run.run_id}"
 
 
 def show_agent(status: AgentStatus, width: int | None = None) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from launcher.run import Run
 from pricing.cost import total
 from pricing.ledger import Basis, LedgerEntry
 from pricing.planner import Plan, PlanOption
+
+if TYPE_CHECKING:
+    from launcher.asking import View
 
 
 def plan_document(plan: Plan, rows: int) -> dict[str, object]:
@@ -70,6 +74,23 @@ def run_document(run: Run) -> dict[str, object]:
         "checkpoints": [asdict(checkpoint) for checkpoint in run.checkpoints],
         "leases": [entry_document(run, entry) for entry in run.entries],
         "storage": [asdict(line) for line in run.storage],
+    }
+
+
+def status_document(view: View) -> dict[str, object]:
+    """A run with what it costs if it is stopped now, who drives it, and the stops of its machine."""
+    holder = None if view.word is None else view.word.holder
+    return {
+        **run_document(view.run),
+        "usd_now": view.usd,
+        "driven": view.driven,
+        "driven_by": view.driven_by,
+        "launcher": None
+        if holder is None
+        else {"name": holder.launcher, "heard_seconds_ago": round(holder.silent_seconds), "ended": holder.ended},
+        "overtaken": view.word is not None and view.word.overtaken,
+        "stops": [asdict(stop) for stop in view.stops],
+        "deadline": None if view.run.lease is None else view.run.lease.deadline,
     }
 
 

@@ -39,19 +39,21 @@ def ls_command(*, as_json: bool) -> None:
 @_run_argument
 @json_option
 def status_command(run: str | None, *, as_json: bool) -> None:
-    """Show RUN (an id, a name, a URL; the newest if left out) from what this machine knows."""
-    from launcher import adopting, history, render
-    from launcher.cli.documents import run_document
+    """Show RUN (an id, a name, a URL; the newest if left out). The storage is asked where nobody here drives it."""
+    from launcher import adopting, asking, render
+    from launcher.cli.documents import status_document
 
     context = make_context()
-    run_id = adopting.find(run, context)
-    found = history.look(run_id, context)
+    view = asking.view(adopting.find(run, context), context, thoroughly="://" in (run or ""))
     if as_json:
-        print_json("status", {**run_document(found.run), "usd_now": found.usd, "driven_by": found.driven_by})
+        print_json("status", status_document(view))
         return
-    click.echo(
-        render.show_status(found.run, found.status, now=context.clock.now(), usd=found.usd, driven_by=found.driven_by)
+    shown = render.show_status(
+        view.run, view.status, now=context.clock.now(), usd=view.usd, driver=view.driver, stops=view.stops
     )
+    click.echo(shown)
+    if view.word is not None and view.word.overtaken:
+        click.echo(f"note     what is here is out of date: {view.run.driven_by} took the run over", err=True)
 
 
 @click.command("logs")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pricing_cases
 import pytest
 from pricing_cases import FULL_RATES, T4_METAL, spot
-from run_cases import ELSEWHERE, RUN_ID, SAMPLES, entry, fold, later, launch, opened, run_in
+from run_cases import ELSEWHERE, RUN_ID, SAMPLES, checkpoint, entry, fold, later, launch, opened, run_in
 
 from launcher.accounts import COLUMNS, csv_text, row_count, table_text, total_usd, write_whole
 from launcher.events import (
@@ -110,27 +110,46 @@ def test_runs_are_listed_in_columns():
 
 
 def test_the_status_of_a_run_that_trains_says_who_drives_it_and_until_when():
-    shown = show_status(run_in(State.TRAINING), status(TRAINING), now=later(180), usd=Decimal("0.0123"), driven_by=4242)
+    shown = show_status(
+        run_in(State.TRAINING), status(TRAINING), now=later(180), usd=Decimal("0.0123"), driver="process 4242"
+    )
     assert shown == golden("status.txt")
 
 
+def test_the_status_says_what_a_preemption_would_cost_and_how_often_is_saved():
+    run = replace(run_in(State.TRAINING), checkpoints=(checkpoint(2),))
+    progress = replace(TRAINING.progress, checkpoint_seconds=250.0)
+    shown = show_status(run, status(replace(TRAINING, progress=progress)), now=later(180), usd=Decimal(1), driver="x")
+    assert "(13 steps since the last checkpoint, one each 4 min 10 s)" in shown
+
+
+def test_a_machine_past_its_time_is_said_to_be_and_how_to_confirm_its_end():
+    shown = show_status(run_in(State.TRAINING), None, now=later(3720), usd=Decimal(1), driver="nobody")
+    assert "UTC (2 min 00 s ago; budget)" in shown
+    assert f"nobody has confirmed its end: `gpucost stop {RUN_ID}` does" in shown
+
+
 def test_a_run_without_a_launcher_shows_how_to_go_on():
-    shown = show_status(run_in(State.PROVISIONING), None, now=later(70), usd=Decimal(0), driven_by=None)
+    shown = show_status(run_in(State.PROVISIONING), None, now=later(70), usd=Decimal(0), driver="nobody; go on")
     assert "machine  asked for aws/us-east-1/use1-az1/g4dn.xlarge/spot" in shown
-    assert f"driven   by nobody; go on with `gpucost resume {RUN_ID}`" in shown
+    assert "driven   by nobody; go on" in shown
     assert "agent" not in shown
 
 
 def test_a_settled_run_shows_its_last_words_and_results_but_no_machine():
-    shown = show_status(run_in(State.SETTLED), status(TRAINING), now=later(999), usd=Decimal("0.04"), driven_by=None)
+    shown = show_status(
+        run_in(State.SETTLED), status(TRAINING), now=later(999), usd=Decimal("0.04"), driver="nobody; go on"
+    )
     assert [line.split()[0] for line in shown.splitlines()] == ["run", "state", "saved", "spent", "last", "results"]
 
 
 def test_a_run_that_ended_early_shows_how_to_go_on():
     run = replace(run_in(State.SETTLED), outcome=Outcome.DEADLINE)
-    shown = show_status(run, None, now=later(999), usd=Decimal("0.04"), driven_by=None)
+    shown = show_status(run, None, now=later(999), usd=Decimal("0.04"), driver="nobody; go on")
     assert shown.splitlines()[-1] == f"go on    gpucost resume {RUN_ID}"
-    shown = show_status(replace(run, outcome=Outcome.BUDGET), None, now=later(999), usd=Decimal(0), driven_by=None)
+    shown = show_status(
+        replace(run, outcome=Outcome.BUDGET), None, now=later(999), usd=Decimal(0), driver="nobody; go on"
+    )
     assert shown.splitlines()[-1].startswith(f"go on    gpucost resume {RUN_ID} --budget +")
 
 
