@@ -16,6 +16,8 @@ class ExitCode(IntEnum):
     TRAINING_FAILED = 6
     NOT_CONFIRMED_GONE = 7
     HELD = 8
+    UNDRIVEN = 9
+    STOPPED = 10
     INTERRUPTED = 130
 
 
@@ -59,3 +61,9 @@ class StopUnconfirmed(GpucostError):
     """The provider does not confirm that the machine is gone: it may still be billed. The loudest error there is."""
 
     exit_code = ExitCode.NOT_CONFIRMED_GONE
+
+
+class Undriven(GpucostError):
+    """No launcher drives this run any more, and nothing happens to it by itself. Nothing was done to it."""
+
+    exit_code = ExitCode.UNDRIVEN

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from launcher import adopting, app
+from launcher import adopting, app, asking
 from launcher.claim import HeldElsewhere
 from launcher.context import Context
-from launcher.errors import BadInput
+from launcher.errors import BadInput, Undriven
 from launcher.events import RunOpened
 from launcher.history import usd_now
 from launcher.journal import JournalBusy
+from launcher.mirror import Fenced
 from launcher.report import Beat, Happened, Note
 from launcher.run import Run, State, advance, opened
+from remote.protocol import Phase
 
 _LOOK_SECONDS = 1.0
 """Between two looks at what a launcher of this machine wrote."""
@@ -53,17 +55,54 @@ class Follower:
 
 
 def attach(run_id: str, context: Context) -> Run:
-    """Watch a run until it is settled; nothing is done to it."""
+    """Watch a run until it is settled; nothing is done to it.
+
+    Raises Undriven where it never will be, since no launcher lives and its agent has ended, and Fenced where the
+    journal here is out of date.
+    """
     follower = Follower(run_id, context)
     run = follower.look(silent=True)
     while run.state is not State.SETTLED:
         if not _driven_here(run_id, context):
+            run = _news(follower, run_id, context)
+            if run.state is State.SETTLED:
+                return run
             context.report(Note(f"no launcher of this machine drives {run_id}; looking into the storage for news"))
             _pause(context, _ASK_SECONDS, run_id)
-            adopting.refresh(run_id, context)
         context.clock.sleep(_LOOK_SECONDS)
         run = follower.look()
     return run
+
+
+def _news(follower: Follower, run_id: str, context: Context) -> Run:
+    """What the storage knows more. Raises Undriven, Fenced."""
+    word = asking.ask(run_id, context)
+    if word is not None and word.overtaken:
+        raise Fenced(
+            f"run {run_id} was taken over by {word.run.driven_by}: what is known of it here is out of date",
+            hint=f"look at it with `gpucost status {word.run.opened.storage_url}/{run_id}`",
+        )
+    run = follower.look()
+    driven = (word is not None and word.driver is not None) or _driven_here(run_id, context)
+    why = "" if driven or run.state is State.SETTLED else _stands_still(run, word, context)
+    if why:
+        raise Undriven(
+            f"no launcher drives run {run_id} any more, and {why}: it does not end by itself",
+            hint=f"go on with it: `gpucost resume {run_id}`; or end it: `gpucost stop {run_id}`",
+        )
+    return run
+
+
+def _stands_still(run: Run, word: asking.Word | None, context: Context) -> str:
+    """Why nothing happens to a run that nobody drives; empty where its agent may still train."""
+    lease, status = run.lease, None if word is None else word.status
+    if word is not None and lease is None:
+        return "it has no machine"
+    if lease is not None and status is not None and status.lease_id == lease.lease_id and status.phase is Phase.ENDED:
+        return "its agent has ended"
+    if lease is not None and context.clock.now() > lease.deadline:
+        return "its machine's time is over"
+    return ""
 
 
 def wait(run_id: str, context: Context) -> Run:
@@ -76,6 +115,7 @@ def wait(run_id: str, context: Context) -> Run:
     while run.state is not State.SETTLED:
         if not _driven_here(run_id, context):
             try:
+                context.report(Note(f"nobody drives {run_id} here: driving it from here; Ctrl-C ends it, saved"))
                 return app.go_on(run_id, context)
             except HeldElsewhere as held:
                 context.report(Note(str(held)))

@@ -16,8 +16,8 @@ from launcher.recovery import EXIT_CODES, resume_command
 from launcher.run import Run
 
 
-def finish(run: Run, *, as_json: bool) -> int:
-    """Print how a settled run ended; its exit code."""
+def finish(run: Run, *, as_json: bool, watcher: str = "") -> int:
+    """Print how a settled run ended; its exit code. `watcher`: this launcher's name, where others may have driven it."""
     assert run.outcome is not None  # noqa: S101 - only settled runs come here
     with suppress(BrokenPipeError):  # nobody reads any more: the exit code still tells
         _print(run, as_json=as_json)
@@ -25,6 +25,8 @@ def finish(run: Run, *, as_json: bool) -> int:
         click.secho("error: training is done, but its results were not copied", err=True, fg="red")
         click.echo(f"  try: gpucost resume {run.run_id}", err=True)
         return int(ExitCode.TRAINING_FAILED)
+    if watcher and run.outcome is Outcome.CANCELLED and run.driven_by != watcher:
+        return int(ExitCode.STOPPED)
     return int(EXIT_CODES[run.outcome])
 
 

@@ -121,11 +121,12 @@ def wait_command(run: str | None, *, as_json: bool) -> int:
     """Wait for the end of RUN, whoever drives it, and drive it where nobody does; answers its exit code."""
     from launcher import adopting, following
     from launcher.cli.outcome import finish
+    from launcher.wiring import this_launcher
 
     context = make_context()
     run_id = adopting.find(run, context)
     with _left_alone(run_id):
-        return finish(following.wait(run_id, context), as_json=as_json)
+        return finish(following.wait(run_id, context), as_json=as_json, watcher=this_launcher(context.home).name)
 
 
 @click.command("attach")
@@ -135,11 +136,12 @@ def attach_command(run: str | None, *, as_json: bool) -> int:
     """Watch RUN until it ends, without driving it: Ctrl-C leaves it alone."""
     from launcher import adopting, following
     from launcher.cli.outcome import finish
+    from launcher.wiring import this_launcher
 
     context = make_context()
     run_id = adopting.find(run, context)
     with _left_alone(run_id):
-        return finish(following.attach(run_id, context), as_json=as_json)
+        return finish(following.attach(run_id, context), as_json=as_json, watcher=this_launcher(context.home).name)
 
 
 @contextmanager

@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 from launcher_clock import FakeClock
-from run_cases import RUN_ID, SAMPLES, STRAIGHT, later, opened
+from run_cases import RUN_ID, SAMPLES, STRAIGHT, later, opened, run_in
 
-from launcher import following
+from launcher import asking, following
+from launcher.cli.outcome import finish
 from launcher.context import Context
-from launcher.errors import BadInput
+from launcher.errors import BadInput, Undriven
 from launcher.events import CheckpointSynced, Outcome, Settled
+from launcher.history import load_run
 from launcher.home import Home
+from launcher.mirror import Fenced, Holder
 from launcher.report import Beat, Happened
 from launcher.run import State
 from remote.protocol import AgentStatus, Phase
@@ -76,6 +79,53 @@ def test_the_agents_status_is_shown_while_it_is_new_and_of_the_open_lease(watchi
 def test_who_waits_for_a_run_that_nobody_drives_drives_it(watching):
     with pytest.raises(BadInput, match="nowhere"):
         following.wait(RUN_ID, watching.context)
+
+
+def word_with(watching, phase, *, holder=None, overtaken=False):
+    """What the storage says of the run."""
+
+    def ask(run_id, context):
+        run = load_run(run_id, context)
+        status = AgentStatus(run_id, f"{run_id}-1", phase, later(1).timestamp(), 1.0, 7)
+        return asking.Word(run, status, holder, overtaken, "here")
+
+    return ask
+
+
+def test_who_watches_a_run_that_nobody_drives_is_sent_away_once_its_agent_has_ended(watching, monkeypatch):
+    monkeypatch.setattr(asking, "ask", word_with(watching, Phase.TRAINING))
+    watching.clock.at(100, lambda: monkeypatch.setattr(asking, "ask", word_with(watching, Phase.ENDED)))
+    with pytest.raises(Undriven, match="its agent has ended") as caught:
+        following.attach(RUN_ID, watching.context)
+    assert watching.clock.elapsed >= 100
+    assert f"gpucost resume {RUN_ID}" in caught.value.hint
+    assert caught.value.exit_code == 9
+
+
+def test_who_watches_a_run_that_a_launcher_elsewhere_drives_stays(watching, monkeypatch):
+    there = Holder("elsewhere/1", "there", 5.0, ended=False)
+    monkeypatch.setattr(asking, "ask", word_with(watching, Phase.ENDED, holder=there))
+    watching.goes_on(REST, every=40)
+    assert following.attach(RUN_ID, watching.context).outcome is Outcome.DONE
+
+
+def test_who_watches_a_machine_whose_time_is_over_is_sent_away_though_the_storage_is_silent(watching):
+    with pytest.raises(Undriven, match="its machine's time is over"):
+        following.attach(RUN_ID, watching.context)
+
+
+def test_who_watches_a_copy_that_is_out_of_date_is_told_where_to_look(watching, monkeypatch):
+    monkeypatch.setattr(asking, "ask", word_with(watching, Phase.TRAINING, overtaken=True))
+    with pytest.raises(Fenced, match="out of date") as caught:
+        following.attach(RUN_ID, watching.context)
+    assert f"nowhere://bucket/{RUN_ID}" in caught.value.hint
+
+
+@pytest.mark.parametrize(("driver", "code"), [("elsewhere/1", 10), ("here/1", 130)])
+def test_a_run_that_somebody_else_stopped_is_told_from_one_that_was_interrupted_here(driver, code):
+    run = replace(run_in(State.SETTLED), outcome=Outcome.CANCELLED, driven_by=driver)
+    assert finish(run, as_json=False, watcher="here/1") == code
+    assert finish(run, as_json=False) == 130
 
 
 def test_who_only_watches_a_run_that_nobody_drives_says_so_and_does_nothing(watching):
