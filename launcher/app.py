@@ -20,6 +20,7 @@ from launcher.drive import drive
 from launcher.errors import BadInput, ProviderError, StopUnconfirmed
 from launcher.estimating import cloud_of, data_facts
 from launcher.events import Cancelled, Event, LimitsChanged, Outcome, Reopened, RunOpened
+from launcher.follower import Follower
 from launcher.history import load_run, recent_refusals
 from launcher.home import name_in
 from launcher.interrupts import ASKED, STOPPED, Interrupts
@@ -330,11 +331,14 @@ def stop(run_id: str, context: Context) -> Run:
     journal = context.home.run(run_id).journal
     pid = journal.writer()
     if pid is not None and pid > 0:
-        run = load_run(run_id, context)
+        follower = Follower(run_id, context)
+        run = follower.look(silent=True)
         if run.state is not State.STOPPING or _would_go_on(run):  # a second signal would skip the last upload
             with suppress(ProcessLookupError):
                 os.kill(pid, ASKED)
-        _await_writer(run_id, journal, context)
+        context.report(Note(f"the launcher (process {pid}) is asked to save, to end the machine and to confirm it"))
+        if not follower.until_left(STOP_LIMIT_SECONDS):
+            raise _hangs(run_id, journal)
     elif load_run(run_id, context).state is State.SETTLED:
         refresh(run_id, context)  # a launcher elsewhere may have taken it up again
     with journal.writing():
@@ -359,14 +363,8 @@ def _cancelled(run: Run, context: Context) -> Event | None:
     return Cancelled(at=context.clock.now(), message=STOPPED)
 
 
-def _await_writer(run_id: str, journal: Journal, context: Context) -> None:
-    """Until the launcher of a run has let it go, settled or not. Raises StopUnconfirmed."""
-    give_up = context.clock.monotonic() + STOP_LIMIT_SECONDS
-    while context.clock.monotonic() < give_up:
-        if journal.writer() is None:
-            return
-        context.clock.sleep(0.3)
-    raise StopUnconfirmed(
+def _hangs(run_id: str, journal: Journal) -> StopUnconfirmed:
+    return StopUnconfirmed(
         f"THE LAUNCHER OF {run_id} HAS NOT CONFIRMED THE STOP IN {STOP_LIMIT_SECONDS:.0f} s",
         hint=f"end it (`kill -9 {journal.writer()}`), then run `gpucost stop {run_id}` again",
     )

@@ -2,56 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from launcher import adopting, app, asking
 from launcher.claim import HeldElsewhere
 from launcher.context import Context
-from launcher.errors import BadInput, Undriven
-from launcher.events import RunOpened
-from launcher.history import usd_now
+from launcher.errors import Undriven
+from launcher.follower import LOOK_SECONDS, Follower
 from launcher.journal import JournalBusy
 from launcher.mirror import Fenced
-from launcher.report import Beat, Happened, Note
-from launcher.run import Run, State, advance, opened
+from launcher.report import Note
+from launcher.run import Run, State
 from remote.protocol import Phase
 
-_LOOK_SECONDS = 1.0
-"""Between two looks at what a launcher of this machine wrote."""
 _ASK_SECONDS = 30.0
 """Between two looks into the storage, for news from a launcher elsewhere."""
-
-
-class Follower:
-    """What is new in a run's journal and status, told once."""
-
-    def __init__(self, run_id: str, context: Context) -> None:
-        self._context = context
-        self._folder = context.home.run(run_id)
-        self._told = 0
-        self._beat: float | None = None
-
-    def look(self, *, silent: bool = False) -> Run:
-        """Tell what is new (`silent`: only take note of it); the run as it is now."""
-        history = self._folder.journal.events()
-        first = history[0]
-        if not isinstance(first, RunOpened):
-            raise BadInput(f"{self._folder.journal.path} does not begin with a run", hint="it is no gpucost journal")
-        run = replace(opened(first), results_dir=self._folder.results_dir(first.results_dir))
-        for number, event in enumerate(history[1:], 1):
-            run = advance(run, event)
-            if number >= self._told and not silent:
-                self._context.report(Happened(event, run))
-        self._told = len(history)
-        self._tell_status(run)
-        return run
-
-    def _tell_status(self, run: Run) -> None:
-        status = self._folder.last_status()
-        if status is None or status.at == self._beat or run.lease is None or status.lease_id != run.lease.lease_id:
-            return
-        self._beat = status.at
-        self._context.report(Beat(run, status, usd_now(run, self._context)))
 
 
 def attach(run_id: str, context: Context) -> Run:
@@ -69,7 +32,7 @@ def attach(run_id: str, context: Context) -> Run:
                 return run
             context.report(Note(f"no launcher of this machine drives {run_id}; looking into the storage for news"))
             _pause(context, _ASK_SECONDS, run_id)
-        context.clock.sleep(_LOOK_SECONDS)
+        context.clock.sleep(LOOK_SECONDS)
         run = follower.look()
     return run
 
@@ -123,7 +86,7 @@ def wait(run_id: str, context: Context) -> Run:
                 adopting.refresh(run_id, context)
             except JournalBusy:
                 continue  # somebody was quicker
-        context.clock.sleep(_LOOK_SECONDS)
+        context.clock.sleep(LOOK_SECONDS)
         run = follower.look()
     return run
 
@@ -136,4 +99,4 @@ def _pause(context: Context, seconds: float, run_id: str) -> None:
     """So long, or until a launcher of this machine takes the run."""
     give_up = context.clock.monotonic() + seconds
     while context.clock.monotonic() < give_up and not _driven_here(run_id, context):
-        context.clock.sleep(_LOOK_SECONDS)
+        context.clock.sleep(LOOK_SECONDS)

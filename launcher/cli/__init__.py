@@ -76,7 +76,7 @@ def main() -> NoReturn:
         error.show()
         sys.exit(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; nothing is running because of this command", err=True)
+        click.echo("interrupted; this command started nothing", err=True)
         sys.exit(ExitCode.INTERRUPTED)
     except Exception as error:
         logging.getLogger(__name__).exception("unexpected error")

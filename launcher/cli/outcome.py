@@ -17,7 +17,7 @@ from launcher.run import Run
 
 
 def finish(run: Run, *, as_json: bool, watcher: str = "") -> int:
-    """Print how a settled run ended; its exit code. `watcher`: this launcher's name, where others may have driven it."""
+    """Print how a settled run ended; its exit code. `watcher`: our own name, where others may have driven it."""
     assert run.outcome is not None  # noqa: S101 - only settled runs come here
     with suppress(BrokenPipeError):  # nobody reads any more: the exit code still tells
         _print(run, as_json=as_json)

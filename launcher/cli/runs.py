@@ -14,6 +14,7 @@ from launcher.errors import ExitCode
 
 if TYPE_CHECKING:
     from launcher.app import Limits
+    from launcher.context import Context
 
 _run_argument = click.argument("run", required=False)
 
@@ -76,11 +77,31 @@ def stop_command(run: str | None, *, as_json: bool) -> None:
     from launcher.cli.documents import run_document
 
     context = make_context()
-    settled = app.stop(adopting.find(run, context), context)
+    run_id = adopting.find(run, context)
+    try:
+        settled = app.stop(run_id, context)
+    except KeyboardInterrupt:
+        click.echo(_unfinished_stop(run_id, context), err=True)
+        sys.exit(ExitCode.INTERRUPTED)
     if as_json:
         print_json("run", run_document(settled))
     else:
         click.echo(render.show_receipt(settled))
+
+
+def _unfinished_stop(run_id: str, context: Context) -> str:
+    """What is still there after a stop that was interrupted, and how to go on with it."""
+    from launcher import asking
+
+    found = asking.view(run_id, context)
+    lease = found.run.lease
+    who = f"{found.driver.partition(';')[0]} drives it" if found.driven else "nobody ends it now"
+    what = (
+        "no machine is open"
+        if lease is None
+        else f"its machine {lease.instance_id or '(asked for)'} is not confirmed gone"
+    )
+    return f"the stop of {run_id} was interrupted: {what}, {who}\n  try: `gpucost stop {run_id}` goes on with it"
 
 
 @click.command("resume")

@@ -12,7 +12,7 @@ import pytest
 from data_sets import BOX, YAML, make_set, write_picture
 from run_cases import RUN_ID, SAMPLES, STRAIGHT
 
-from launcher import cli
+from launcher import app, cli
 from launcher.home import Home
 from launcher.run import Preempted
 
@@ -266,6 +266,21 @@ def test_what_is_known_of_a_run_is_told_from_its_journal_alone(gpucost, tmp_path
     assert (told["schema"], told["kind"], told["state"], told["preemptions"]) == (1, "status", "stopping", 1)
     code, out, _ = gpucost("ls", "--json")
     assert [run["run_id"] for run in json.loads(out)["runs"]] == [RUN_ID]
+
+
+def test_a_stop_that_is_interrupted_says_what_is_not_gone_and_how_to_go_on(gpucost, tmp_path, monkeypatch):
+    journal = Home(tmp_path / "home").run(RUN_ID).journal
+    for event in STRAIGHT[:5]:
+        journal.append(event)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "stop", interrupted)
+    code, _, err = gpucost("stop")
+    assert code == 130
+    assert "its machine i-1 is not confirmed gone, nobody ends it now" in err
+    assert f"`gpucost stop {RUN_ID}` goes on with it" in err
 
 
 def test_a_report_goes_to_a_file_whole(gpucost, tmp_path):

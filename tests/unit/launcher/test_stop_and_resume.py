@@ -137,6 +137,36 @@ def test_the_launcher_that_drives_a_run_is_told_that_it_was_gpucost_stop(context
         assert launcher.stdout.readline() == f"{STOPPED}\n"
 
 
+def test_a_stop_tells_what_the_launcher_does_meanwhile(context, journal):
+    told = []
+    argv = [sys.executable, "-c", ENDING_LAUNCHER, str(journal.path)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout.readline() == "driving\n"
+        context = replace(context, clock=WaitingClock(launcher), report=told.append)
+        with pytest.raises(BadInput, match="nowhere"):
+            app.stop(RUN_ID, context)
+    assert f"(process {launcher.pid}) is asked" in told[0].text
+    assert isinstance(told[1].event, Cancelled)
+
+
+ENDING_LAUNCHER = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from launcher.events import Cancelled
+from launcher.interrupts import Interrupted, Interrupts
+from launcher.journal import Journal
+interrupts, journal = Interrupts(), Journal(Path(sys.argv[1]))
+with journal.writing(), interrupts.installed():
+    try:
+        with interrupts.raising():
+            print("driving", flush=True)
+            sys.stdin.read()
+    except Interrupted as how:
+        journal.append(Cancelled(at=datetime.now(UTC), message=str(how)))
+"""
+
+
 class WaitingClock(FakeClock):
     """Waits for a real process instead of for time."""
 
