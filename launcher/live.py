@@ -32,9 +32,10 @@ from launcher.events import (
     StepFailed,
     TrainingExited,
 )
-from launcher.render import show_agent
+from launcher.render import show_agent, url_of
 from launcher.report import Beat, Happened, Note, Update
 from launcher.run import Run
+from launcher.stops import show_stops, stops_of, stops_while_training
 from launcher.units import show_duration, show_usd
 from remote.protocol import AgentStatus, Phase
 
@@ -58,6 +59,8 @@ class LiveView:
         self._next = 0.0
         self._seen: deque[tuple[float, int]] = deque()
         self._last_note = ("", 0.0)
+        self._reached: dict[str, tuple[str, int]] = {}
+        """Lease and step of each task, as it was heard last."""
 
     def __call__(self, update: Update) -> None:
         """Show an update."""
@@ -71,7 +74,20 @@ class LiveView:
             case Beat():
                 self._beat(update)
 
+    def _tell_lost(self, beat: Beat) -> None:
+        """What another machine does again, once for each machine."""
+        lease = beat.status.lease_id
+        for task in beat.status.tasks:
+            if task.progress is None:
+                continue
+            before, reached = self._reached.get(task.name, (lease, 0))
+            begun = task.progress.resumed_step or 0
+            if before != lease and reached > begun:
+                self._note(f"{task.name} goes on from step {begun}: {reached - begun} steps are done again")
+            self._reached[task.name] = (lease, task.progress.step)
+
     def _beat(self, beat: Beat) -> None:
+        self._tell_lost(beat)
         now = self._clock.monotonic()
         if not self._terminal and now < self._next:
             return
@@ -101,7 +117,7 @@ class LiveView:
 
     def _width(self) -> int:
         try:
-            return os.get_terminal_size(self._out.fileno()).columns
+            return os.get_terminal_size(self._out.fileno()).columns or _NARROW  # some terminals say 0
         except OSError:
             return _NARROW
 
@@ -153,16 +169,27 @@ def _limits(event: LimitsChanged) -> str:
 
 
 def _stops(event: CloudStopArmed, run: Run) -> str:
-    """Which of the four stops of a machine are armed, and until when."""
-    off_by = f"{run.lease.deadline:%T} UTC" if run.lease is not None else "its deadline"
-    ours = f"ends by the launcher while it runs, by its agent and its own timer at {off_by}"
-    if event.until is None:
-        return f"{ours}; NOT by the cloud itself: {event.message}"
-    return f"{ours}, by the cloud ({event.message}) until {event.until:%T} UTC"
+    """Which of the four stops of a machine are armed, and until when; the agent comes later."""
+    if run.lease is None:
+        return event.message
+    said = "" if event.until is not None else event.message
+    return show_stops(stops_of(run.lease, None, driven=True, cloud_said=said), run.lease.deadline)
+
+
+def _staged(run: Run) -> str:
+    armed = "" if run.lease is None else f"; {show_stops(stops_while_training(run.lease), run.lease.deadline)}"
+    return f"data staged ({run.data_files or '?'} pictures), training{armed}"
+
+
+def _opened(run: Run) -> str:
+    """The run's name here, and the one by which any other machine knows it."""
+    if run.opened.cloud == "sandbox":
+        return f"run {run.run_id}"
+    return f"run {run.run_id}; from any machine: gpucost status {url_of(run)}"
 
 
 _WORDS: dict[type[Event], Callable[..., str]] = {
-    RunOpened: lambda e, _: f"run {e.run_id}",
+    RunOpened: lambda _e, run: _opened(run),
     LaunchRequested: lambda e, _: _launching(e),
     Claimed: lambda e, _: f"driven by {e.launcher}",
     LimitsChanged: lambda e, _: f"new limits: {_limits(e)}; they hold at once, the machine's own stops keep their time",
@@ -170,7 +197,7 @@ _WORDS: dict[type[Event], Callable[..., str]] = {
     CloudStopArmed: _stops,
     PriceChanged: lambda e, _: f"the machine costs {e.change.usd_per_hour} USD an hour now",
     InstanceReady: lambda e, _: f"logged in at {e.address}, host key as on its console",
-    DataStaged: lambda _e, run: f"data staged ({run.data_files or '?'} pictures), training",
+    DataStaged: lambda _e, run: _staged(run),
     CheckpointSynced: lambda e, _: (
         f"checkpoint of {e.checkpoint.task} is safe (epoch {e.checkpoint.epoch}, step {e.checkpoint.step})"
     ),

@@ -24,25 +24,36 @@ class Stop:
 
 def stops_of(lease: Lease, status: AgentStatus | None, *, driven: bool, cloud_said: str = "") -> tuple[Stop, ...]:
     """The four stops of a lease's machine, as far as is known. `cloud_said`: why the cloud holds none."""
-    deadline = lease.deadline
-    heard = status is not None and status.lease_id == lease.lease_id
-    ended = heard and status is not None and status.phase is Phase.ENDED
-    launched = lease.instance_id is not None
-    agent = "it has ended" if ended else "not heard of yet"
-    cloud = cloud_said or ("not armed" if lease.cloud_stop_asked else "not asked yet")
+    return _stops(lease, "" if driven else "nobody drives the run", _agent_missing(lease, status), cloud_said)
+
+
+def stops_while_training(lease: Lease) -> tuple[Stop, ...]:
+    """The same for whoever drives the run, once its agent has begun to train."""
+    return _stops(lease, "", "", "")
+
+
+def _stops(lease: Lease, launcher: str, agent: str, cloud_said: str) -> tuple[Stop, ...]:
+    """Each with the reason why it is not armed, or none."""
+    timer = "" if lease.instance_id is not None else "no machine yet"
+    cloud = cloud_said or ("the cloud refused" if lease.cloud_stop_asked else "not asked yet")
     return (
-        Stop("launcher", driven, "" if driven else "nobody drives the run"),
-        Stop("agent", heard and not ended, "" if heard and not ended else agent, deadline),
-        Stop("machine timer", launched, "" if launched else "no machine yet", deadline),
-        Stop(
-            "cloud schedule", lease.cloud_stop_at is not None, "" if lease.cloud_stop_at else cloud, lease.cloud_stop_at
-        ),
+        Stop("launcher", not launcher, launcher),
+        Stop("agent", not agent, agent, lease.deadline),
+        Stop("machine timer", not timer, timer, lease.deadline),
+        Stop("cloud schedule", bool(lease.cloud_stop_at), "" if lease.cloud_stop_at else cloud, lease.cloud_stop_at),
     )
 
 
+def _agent_missing(lease: Lease, status: AgentStatus | None) -> str:
+    if status is None or status.lease_id != lease.lease_id:
+        return "not heard of yet"
+    return "it has ended" if status.phase is Phase.ENDED else ""
+
+
 def show_stops(stops: Sequence[Stop], off_by: datetime) -> str:
-    """`3 of 4 stops armed: launcher, agent, machine timer; off by 21:40 UTC; NOT the cloud schedule: no such role`."""
+    """`3 of 4 stops armed: launcher, agent, machine timer; off by ... UTC; NOT armed: cloud schedule (no role)`."""
     armed = [stop.name for stop in stops if stop.armed]
-    missing = "".join(f"; NOT the {stop.name}: {stop.why}" for stop in stops if not stop.armed)
+    missing = [f"{stop.name} ({stop.why})" for stop in stops if not stop.armed]
     named = f": {', '.join(armed)}" if armed else ""
-    return f"{len(armed)} of {len(stops)} stops armed{named}; off by {off_by:%F %T} UTC{missing}"
+    unarmed = f"; NOT armed: {', '.join(missing)}" if missing else ""
+    return f"{len(armed)} of {len(stops)} stops armed{named}; off by {off_by:%F %T} UTC{unarmed}"

@@ -44,7 +44,7 @@ def _log_to(home: Home) -> None:
 
 def columns() -> int:
     """Width of the terminal; a wide one where stdout is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 1000
+    return (shutil.get_terminal_size().columns or 80) if sys.stdout.isatty() else 1000
 
 
 def print_json(kind: str, body: dict[str, object]) -> None:

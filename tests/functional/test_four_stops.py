@@ -94,10 +94,8 @@ def test_which_stops_are_armed_and_until_when_is_told(tmp_path):
 
     world.drive(world.open(), report=report)
     (line,) = told
-    assert "launcher" in line
-    assert "agent" in line
-    assert "own timer" in line
-    assert "by the cloud (a timer of the fake cloud) until" in line
+    assert "3 of 4 stops armed: launcher, machine timer, cloud schedule; off by" in line
+    assert "NOT armed: agent (not heard of yet)" in line
 
 
 @pytest.mark.parametrize(
@@ -117,8 +115,8 @@ def test_a_cloud_that_holds_no_stop_is_told_and_the_run_goes_on(tmp_path, error)
     run_id = world.open()
     run = world.drive(run_id, report=report)
     assert run.outcome is Outcome.DONE
-    assert "NOT by the cloud itself" in told[0]
-    assert str(error) in told[0]
+    assert "2 of 4 stops armed" in told[0]
+    assert f"cloud schedule ({error}" in told[0]
     world.check(run_id)
 
 

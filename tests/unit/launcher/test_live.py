@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import replace
 from decimal import Decimal
 
@@ -10,7 +11,7 @@ import pytest
 from launcher_clock import FakeClock
 from run_cases import RUN_ID, SAMPLES, later, run_in
 
-from launcher.events import LeaseClosed, LimitsChanged
+from launcher.events import CloudStopArmed, DataStaged, LeaseClosed, LimitsChanged, RunOpened
 from launcher.live import QUIET_SECONDS, LiveView, describe
 from launcher.report import Beat, Happened, Note
 from launcher.run import State
@@ -81,6 +82,54 @@ def test_no_time_left_is_promised_before_training_or_after(view):
         show(beat(phase=phase))
         clock.sleep(QUIET_SECONDS)
     assert "ETA" not in out.getvalue()
+
+
+def test_what_another_machine_does_again_is_told_once(view):
+    show, out, clock = view
+    show(beat(step=33))
+    for step in (21, 25):
+        clock.sleep(1)
+        again = beat(step=step)
+        (task,) = again.status.tasks
+        resumed = replace(task, progress=replace(task.progress, resumed_step=20))
+        show(replace(again, status=replace(again.status, lease_id=f"{RUN_ID}-2", tasks=[resumed])))
+    assert out.getvalue().count("job goes on from step 20: 13 steps are done again") == 1
+
+
+def test_a_run_is_named_with_the_url_by_which_any_machine_knows_it():
+    assert describe(SAMPLES[RunOpened], run_in(State.PLANNED)) == (
+        f"run {RUN_ID}; from any machine: gpucost status s3://bucket/runs/{RUN_ID}"
+    )
+    local = run_in(State.PLANNED, cloud="sandbox")
+    assert describe(SAMPLES[RunOpened], local) == f"run {RUN_ID}", "nobody else has this cloud"
+
+
+def test_the_stops_are_counted_when_the_cloud_answers_and_when_the_agent_trains():
+    armed = replace(run_in(State.TRAINING).lease, cloud_stop_asked=True, cloud_stop_at=later(3660))
+    run = replace(run_in(State.TRAINING), lease=armed)
+    assert describe(SAMPLES[CloudStopArmed], run).startswith("3 of 4 stops armed: launcher, machine timer, cloud")
+    assert "4 of 4 stops armed: launcher, agent, machine timer, cloud schedule; off by" in describe(
+        SAMPLES[DataStaged], run
+    )
+    refused = replace(SAMPLES[CloudStopArmed], until=None, message="no such role")
+    run = replace(run, lease=replace(armed, cloud_stop_at=None))
+    assert "cloud schedule (no such role)" in describe(refused, run)
+
+
+def test_a_terminal_that_says_it_has_no_columns_is_taken_for_a_narrow_one(monkeypatch):
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((0, 0)))
+    out = Terminal()
+    LiveView(out, FakeClock())(beat())
+    assert len(out.getvalue()) == 80
+    assert "epoch 3/10" in out.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+    def fileno(self):
+        return 2
 
 
 class ClosedTerminal(io.StringIO):

@@ -27,16 +27,16 @@ def test_all_four_are_counted_and_named_with_their_time():
 def test_one_that_is_not_armed_is_named_with_its_reason():
     text = shown(lease(instance_id="i-1", cloud_stop_asked=True), heard(), driven=False, cloud_said="no such role")
     assert text.startswith("2 of 4 stops armed: agent, machine timer; off by")
-    assert text.endswith("; NOT the launcher: nobody drives the run; NOT the cloud schedule: no such role")
+    assert text.endswith("; NOT armed: launcher (nobody drives the run), cloud schedule (no such role)")
 
 
 def test_an_agent_counts_only_while_it_lives_and_is_of_this_machine():
-    assert "NOT the agent: it has ended" in shown(LEASE, heard(Phase.ENDED), driven=True)
-    assert "NOT the agent: not heard of yet" in shown(LEASE, heard(lease_id="another"), driven=True)
-    assert "NOT the agent: not heard of yet" in shown(LEASE, None, driven=True)
+    assert "NOT armed: agent (it has ended)" in shown(LEASE, heard(Phase.ENDED), driven=True)
+    assert "NOT armed: agent (not heard of yet)" in shown(LEASE, heard(lease_id="another"), driven=True)
+    assert "NOT armed: agent (not heard of yet)" in shown(LEASE, None, driven=True)
 
 
 def test_before_there_is_a_machine_only_the_launcher_ends_it():
     text = shown(lease(), None, driven=True)
     assert text.startswith("1 of 4 stops armed: launcher;")
-    assert "NOT the machine timer: no machine yet; NOT the cloud schedule: not asked yet" in text
+    assert "machine timer (no machine yet), cloud schedule (not asked yet)" in text
