@@ -31,10 +31,11 @@ from launcher.planning import Catalog, first_plan, next_plan, no_plan, selection
 from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.recovery import epochs_done, verdict
 from launcher.report import Happened, Note
-from launcher.results import collect, results_folder
+from launcher.results import collect
 from launcher.run import Run, State, advance, opened
 from launcher.services import Services
 from launcher.ssh import SshError
+from launcher.trainlog import kept_log, stored_log
 from launcher.units import show_gib, show_usd
 from pricing.planner import NoOfferFits, Plan
 
@@ -371,23 +372,23 @@ def _hangs(run_id: str, journal: Journal) -> StopUnconfirmed:
 
 
 def log_text(run_id: str, task: str | None, context: Context) -> str:
-    """The end of a training's log: from the machine while it lives, else from the results. Raises BadInput."""
+    """The end of a training's log: from the machine while it lets us in, else what the storage or the results have.
+
+    Raises BadInput.
+    """
     run = load_run(run_id, context)
     names = parse(run.opened.job, {}, run_id).task_names
     if task is not None and task not in names:
         raise BadInput(f"run {run_id} has no training {task!r}", hint=f"it has {', '.join(names)}")
     name = task or names[0]
-    if run.lease is not None and run.lease.address is not None:
-        return _live_log(run, name, context)
-    kept = results_folder(run, name, names) / "train.log"
-    if not kept.exists():
-        raise BadInput(f"run {run_id} has no log yet", hint=f"results will be in {run.results_dir}")
-    return kept.read_text(encoding="utf-8", errors="replace")
-
-
-def _live_log(run: Run, task: str, context: Context) -> str:
+    if run.lease is None or run.lease.address is None:
+        return kept_log(run, name, names, context)
+    if not context.home.run(run_id).private_key.exists():
+        context.report(Note("the key to the machine is where it was launched: this is what it copied to the storage"))
+        return stored_log(run, name, context)
     with _connected(run, context) as cloud, _serving(run, cloud, context, Interrupts()) as services:
         try:
-            return services.machine(run).log_tail(task)
+            return services.machine(run).log_tail(name)
         except SshError as error:
-            raise BadInput(f"the machine does not answer: {error}", hint="try again in a moment") from error
+            context.report(Note(f"the machine does not answer ({error}): this is what it copied to the storage"))
+    return stored_log(run, name, context)

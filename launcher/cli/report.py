@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from launcher.cli.common import json_text, make_context
 from launcher.errors import BadInput
+
+if TYPE_CHECKING:
+    from launcher.context import Context
 
 
 @click.command("report")
@@ -31,7 +35,7 @@ def report_command(run: str | None, form: str, output: Path | None, csv_file: Pa
     if csv_file is not None and (as_json or form == "json" or output is not None):
         raise click.UsageError("--csv FILE cannot be combined with --json, --format json or --output")
     context = make_context()
-    runs = history.all_runs(context) if run is None else [history.load_run(context.home.find(run), context)]
+    runs = history.all_runs(context) if run is None else [history.load_run(_find(run, context), context)]
     if csv_file is not None:
         form, output = "csv", csv_file
     if as_json or form == "json":
@@ -51,3 +55,12 @@ def report_command(run: str | None, form: str, output: Path | None, csv_file: Pa
         raise BadInput(f"{output} cannot be written: {error.strerror}", hint="choose a folder that exists") from error
     rows = accounts.row_count(runs)
     click.echo(f"wrote {rows} {'row' if rows == 1 else 'rows'} to {output}", err=True)
+
+
+def _find(run: str, context: Context) -> str:
+    """Its id, which needs no SDK where it is known here."""
+    if "://" not in run:
+        return context.home.find(run)
+    from launcher import adopting
+
+    return adopting.find(run, context)
