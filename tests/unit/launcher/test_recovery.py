@@ -117,7 +117,7 @@ def test_every_outcome_has_its_documented_exit_code():
         Outcome.CANCELLED: 130,
     }
     assert set(EXIT_CODES) == set(Outcome)
-    assert {code.value for code in ExitCode} == {0, 2, 3, 4, 5, 6, 7, 8, 130}
+    assert {code.value for code in ExitCode} == {0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 130}
 
 
 def test_a_refused_offer_is_cooled_down_for_a_while():
