@@ -100,5 +100,5 @@ def sandbox_facts(ssh_port: int) -> CloudFacts:
         poll_seconds=0.5,
         linger_seconds=30,
         emulated=True,
-        by_hand="gpucost sandbox down",
+        by_hand="gpucost sandbox down --force",
     )

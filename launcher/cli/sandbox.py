@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import asdict
 
 import click
@@ -32,7 +33,7 @@ def up_command(*, as_json: bool) -> None:
 
 
 @sandbox_command.command("down")
-@click.option("--force", is_flag=True, help="Also while a run needs it: its machine and its checkpoints go too.")
+@click.option("--force", is_flag=True, help="Whatever needs it: machines and checkpoints of all its runs go too.")
 def down_command(*, force: bool) -> None:
     """End it with all its machines and the contents of its bucket."""
     from launcher import embedded
@@ -45,10 +46,28 @@ def down_command(*, force: bool) -> None:
             hint=f"`gpucost stop {running[-1]}` first, or end both with `gpucost sandbox down --force`",
         )
     lost = embedded.resumable(home)
+    if lost and not force and not _may_be_lost(lost):
+        click.echo("nothing was ended", err=True)
+        return
     embedded.take_down(home)
     click.echo("the embedded cloud is down: no process, port or folder is left")
     if lost:
-        click.echo(f"{len(lost)} stopped runs can no longer be resumed from their checkpoints", err=True)
+        click.echo(f"{_runs(lost)} can no longer be resumed from their checkpoints", err=True)
+
+
+def _may_be_lost(lost: list[str]) -> bool:
+    """Ask whether the checkpoints of stopped runs may go. Raises BadInput where nobody can be asked."""
+    what = f"the checkpoints of {_runs(lost)} are nowhere else, and would be gone"
+    if sys.stdin.isatty():
+        return click.confirm(f"{what}; go on?", err=True)
+    raise BadInput(
+        f"{what}: {', '.join(lost[-3:])}{' and older ones' if len(lost) > 3 else ''}",
+        hint=f"`gpucost resume {lost[-1]}` goes on with it; `gpucost sandbox down --force` gives them up",
+    )
+
+
+def _runs(ids: list[str]) -> str:
+    return f"{len(ids)} stopped {'run' if len(ids) == 1 else 'runs'}"
 
 
 @sandbox_command.command("status")

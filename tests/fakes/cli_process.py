@@ -110,7 +110,7 @@ class User:
             with suppress(ValueError, ProcessLookupError):  # a launcher in the background
                 os.kill(int(lock.read_text()), signal.SIGKILL)
         subprocess.run(
-            [sys.executable, "-m", "launcher", "sandbox", "down"],
+            [sys.executable, "-m", "launcher", "sandbox", "down", "--force"],
             env=self._environment,
             capture_output=True,
             check=False,

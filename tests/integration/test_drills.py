@@ -193,7 +193,10 @@ def test_a_sandbox_in_use_is_not_taken_down_by_mistake_and_lost_checkpoints_are_
     assert "needs the embedded cloud" in refused.text
     run.signal(signal.SIGINT)
     assert run.end() == 130, run.text
-    assert "can no longer be resumed" in user.run("sandbox", "down").text
+    refused = user.run("sandbox", "down")
+    assert refused.process.returncode == 2
+    assert "the checkpoints of 1 stopped run are nowhere else" in refused.text
+    assert "can no longer be resumed" in user.run("sandbox", "down", "--force").text
     resumed = user.run("resume")
     assert resumed.process.returncode == 0, resumed.text
     assert "training begins again" in resumed.text

@@ -1,0 +1,55 @@
+"""`gpucost sandbox down`: what only the embedded cloud has is not given up without a word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+from run_cases import RUN_ID, SAMPLES, STRAIGHT, opened
+
+from launcher import embedded
+from launcher.cli.sandbox import sandbox_command
+from launcher.errors import BadInput
+from launcher.events import Cancelled, LeaseClosed, Outcome, Settled
+from launcher.home import Home
+
+CANCELLED = (SAMPLES[Cancelled], SAMPLES[LeaseClosed], replace(SAMPLES[Settled], outcome=Outcome.CANCELLED))
+
+
+@pytest.fixture
+def ended(tmp_path, monkeypatch):
+    """How often the cloud was ended."""
+    monkeypatch.setenv("GPUCOST_HOME", str(tmp_path))
+    calls = []
+    monkeypatch.setattr(embedded, "take_down", calls.append)
+    return calls
+
+
+def run_with(folder, events):
+    journal = Home(folder).run(RUN_ID).journal
+    for event in (opened(cloud="sandbox"), *STRAIGHT[1:5], *events):
+        journal.append(event)
+
+
+def test_checkpoints_of_a_stopped_run_are_not_removed_where_nobody_can_be_asked(tmp_path, ended):
+    run_with(tmp_path, CANCELLED)
+    found = CliRunner().invoke(sandbox_command, ["down"])
+    assert isinstance(found.exception, BadInput)
+    assert "the checkpoints of 1 stopped run are nowhere else" in str(found.exception)
+    assert "--force" in found.exception.hint
+    assert f"gpucost resume {RUN_ID}" in found.exception.hint
+    assert ended == []
+
+
+def test_force_gives_them_up_and_says_so(tmp_path, ended):
+    run_with(tmp_path, CANCELLED)
+    found = CliRunner().invoke(sandbox_command, ["down", "--force"])
+    assert "1 stopped run can no longer be resumed" in found.output
+    assert len(ended) == 1
+
+
+def test_a_run_that_is_done_keeps_nothing_up(tmp_path, ended):
+    run_with(tmp_path, STRAIGHT[5:])
+    assert CliRunner().invoke(sandbox_command, ["down"]).exit_code == 0
+    assert len(ended) == 1
