@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -33,7 +33,7 @@ from pricing.cost import (
 )
 from pricing.extras import Moved, Objects, Sizes, Traffic, object_lines, objects_of, planned_sizes, transfer_lines
 from pricing.ledger import EndedBy, LeaseInterval, LedgerEntry, ledger_entry
-from pricing.offers import Offer
+from pricing.offers import CapacityType, Offer
 from remote.protocol import Budget, PricePoint
 
 _ROUNDING_USD = Decimal("0.0000001")
@@ -155,15 +155,18 @@ def _rounded(deadline: datetime, now: datetime, grain_seconds: int) -> datetime:
     return whole - timedelta(seconds=int(whole.timestamp()) % grain_seconds)
 
 
-def budget_spec(run: Run, lease: Lease, rates: Rates, facts: CloudFacts) -> Budget | None:
+def budget_spec(run: Run, lease: Lease, rates: Rates, facts: CloudFacts, now: datetime) -> Budget | None:
     """`owed_usd` of this lease in the numbers that the agent evaluates; None where there is no cap.
 
-    The agent's sum is never less than the exact one, and more by at most one billing step and a rounding. The minimum
-    charge is in the fixed part, so its prices begin where the minimum ends.
+    From `now` on a spot machine is reckoned at its on-demand price, above which no cloud bills it: the agent cannot ask
+    what it costs, and if nobody tells it any more, the cap must hold all the same. So a launcher tells it again and
+    again. The agent's sum is never less than the exact one, and more by at most one billing step and a rounding. The
+    minimum charge is in the fixed part, so its prices begin where the minimum ends.
     """
     if run.budget_usd is None:
         return None
-    machine = _Machine.of(lease)
+    known = _Machine.of(lease)
+    machine = replace(known, prices=(*known.prices, *_dearest_from(known, now)))
     rule = rates.rule(machine.offer.provider)
     minimum = billed_seconds(rule, 1)
     pieces = dict(_prices(machine, minimum))
@@ -176,6 +179,15 @@ def budget_spec(run: Run, lease: Lease, rates: Rates, facts: CloudFacts) -> Budg
         points=[PricePoint(started + begin, _up(usd)) for begin, usd in hourly.items()],
         stop_seconds=facts.power_off_seconds,
     )
+
+
+def _dearest_from(machine: _Machine, now: datetime) -> Iterator[PriceChange]:
+    """The on-demand price from `now` on, where a spot machine costs less as far as is known."""
+    most, usd = machine.offer.on_demand_usd_per_hour, machine.offer.usd_per_hour
+    if machine.prices:
+        usd = machine.prices[-1].usd_per_hour
+    if machine.offer.capacity_type is CapacityType.SPOT and most is not None and most > usd:
+        yield PriceChange(max(now, machine.started_at), most)
 
 
 def _prices(machine: _Machine, from_second: int) -> Iterator[tuple[int, Decimal]]:

@@ -156,11 +156,6 @@ class Run:
         return self.opened.run_id
 
     @property
-    def cap_changed(self) -> bool:
-        """Whether the user gave another budget than the newest lease's agent was started with."""
-        return len(self.caps) > 1
-
-    @property
     def spent_usd(self) -> Decimal:
         """What the closed leases cost, and after the end the objects too."""
         return sum((entry.usd for entry in self.entries), Decimal(0)) + total(self.storage)

@@ -16,7 +16,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from launcher.bundle import pack_remote
-from launcher.clock import Clock, SystemClock
+from launcher.clock import Clock
 from launcher.clouds import AWS, CloudFacts, sandbox_facts
 from launcher.errors import BadInput, ProviderError
 from launcher.estimating import PROVISIONABLE, full_catalog
@@ -196,7 +196,7 @@ def _sandbox_cloud(job: JobSpec, info: SandboxInfo) -> Cloud:
         account=account,
         provider=provider,
         timer=AwsTimer(account, role=job.aws.stop_role, precision_seconds=1),
-        prices=AwsPrices(account, SystemClock()),
+        prices=AwsPrices(account),
         store=S3Store(account, url, info.region),
         journal_store=S3Store(account, url, info.region, HASTE),
         storage=StorageSpec(url=url, region=info.region, endpoint_url=info.s3_endpoint),
@@ -265,7 +265,7 @@ def _aws_cloud(job: JobSpec) -> Cloud:
         account=account,
         provider=provider,
         timer=AwsTimer(account, role=job.aws.stop_role, precision_seconds=60),
-        prices=AwsPrices(account, SystemClock()),
+        prices=AwsPrices(account),
         store=S3Store(account, url, region),
         journal_store=S3Store(account, url, region, HASTE),
         storage=StorageSpec(url=url, region=region, credentials="role" if by_role else "file"),

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 from enum import StrEnum
 from typing import Protocol
 
+from pricing.cost import PriceChange
 from pricing.offers import Offer
 
 
@@ -146,7 +146,10 @@ class CloudTimer(Protocol):
 
 
 class PriceFeed(Protocol):
-    """What a machine costs now, where that changes while it runs."""
+    """What a machine costs, where that changes while it runs."""
 
-    def usd_per_hour(self, offer: Offer) -> Decimal | None:
-        """The price in force; None where it cannot change or nobody knows. Raises RefusedError, UnreachableError."""
+    def changes(self, offer: Offer, since: datetime) -> tuple[PriceChange, ...]:
+        """The price in force at `since`, as a change of that moment, and each later one, by time.
+
+        Empty where it cannot change or nobody knows. Raises RefusedError, UnreachableError.
+        """

@@ -9,23 +9,26 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from launcher.events import Event, Outcome, PriceChanged, StepFailed
+from launcher.events import Event, Lease, Outcome, PriceChanged, StepFailed
 from launcher.limits import budget_spec, owed_usd
-from launcher.providers.interface import RefusedError, UnreachableError
+from launcher.providers.interface import PriceFeed, RefusedError, UnreachableError
 from launcher.report import Note
 from launcher.run import Run
 from launcher.services import Services
 from launcher.ssh import HostKeyMismatch, SshError
 from pricing.cost import PriceChange
 
-_ASK_SECONDS = 600
-"""Spot prices move a few times a day."""
+_ASK_SECONDS = 120
+"""Spot prices move a few times a day; but so long the agent has to reckon with the worst."""
 _ASK_AGAIN_SECONDS = 60
 """After a price that was not given: a short outage is no reason to train for ten minutes at a price nobody knows."""
 
 
 class BudgetWatch:
-    """Notices another price, and the end of the budget or of the time. One for each time that a step is entered."""
+    """Notices another price, and the end of the budget or of the time; keeps the agent's numbers fresh.
+
+    One for each time that a step is entered.
+    """
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -33,7 +36,10 @@ class BudgetWatch:
 
     def check(self, run: Run) -> Event | None:
         """`StepFailed` where a limit is reached, `PriceChanged` where the machine costs something else by now."""
-        return self._used_up(run) or self._out_of_time(run) or self._price_changed(run)
+        event = self._used_up(run) or self._out_of_time(run) or self._price_changed(run)
+        if event is None:
+            self._tell(run)
+        return event
 
     def _used_up(self, run: Run) -> Event | None:
         now, needed = self._services.clock.now(), self._stop_seconds
@@ -60,30 +66,51 @@ class BudgetWatch:
         return facts.power_off_seconds + facts.save_reserve_seconds / 2
 
     def _price_changed(self, run: Run) -> Event | None:
-        lease = run.lease
-        now = self._services.clock.monotonic()
+        """The next change of the price that the run does not know yet."""
+        lease, now = run.lease, self._services.clock.monotonic()
         if lease is None or now < self._services.price_due_at:
             return None
-        self._services.price_due_at = now + _ASK_SECONDS
         try:
-            usd = self._services.prices.usd_per_hour(lease.selection.offer)
+            change = next(iter(price_changes(lease, self._services.prices)), None)
         except (RefusedError, UnreachableError) as error:
             self._services.price_due_at = now + _ASK_AGAIN_SECONDS
             if not self._told:
                 self._services.report(Note(f"the machine's price cannot be asked for now: {error}"))
             self._told = True
             return None
-        known = lease.prices[-1].usd_per_hour if lease.prices else lease.selection.offer.usd_per_hour
-        if usd is None or usd == known:
-            return None
-        at = self._services.clock.now()
-        return PriceChanged(at=at, change=PriceChange(at, usd))
+        if change is not None:
+            return PriceChanged(at=self._services.clock.now(), change=change)
+        self._services.price_due_at = now + _ASK_SECONDS
+        self._services.agent_knows = ""
+        return None
+
+    def _tell(self, run: Run) -> None:
+        """The agent hears of each new cap and price, and that a price is still the same."""
+        lease = run.lease
+        if lease is None or run.budget_usd is None:
+            return
+        newest = f"{lease.lease_id} {run.budget_usd} {lease.prices}"
+        if self._services.agent_knows != newest:
+            self._services.agent_knows = newest
+            _tell_agent(run, lease, self._services)
 
 
-def tell_agent(run: Run, services: Services) -> None:
+def price_changes(lease: Lease, prices: PriceFeed) -> tuple[PriceChange, ...]:
+    """How the price of a machine went on after what the lease knows. Raises RefusedError, UnreachableError."""
+    offer, known = lease.selection.offer, lease.prices[-1] if lease.prices else None
+    since = known.since if known else lease.running_since or lease.requested_at
+    usd = known.usd_per_hour if known else offer.usd_per_hour
+    changes = []
+    for change in prices.changes(offer, since):
+        if change.usd_per_hour != usd:
+            changes.append(change)
+        usd = change.usd_per_hour
+    return tuple(changes)
+
+
+def _tell_agent(run: Run, lease: Lease, services: Services) -> None:
     """Give the agent the newest budget at the newest price; without SSH it keeps the one that it has."""
-    lease = run.lease
-    spec = None if lease is None else budget_spec(run, lease, services.rates, services.facts)
+    spec = budget_spec(run, lease, services.rates, services.facts, services.clock.now())
     if spec is None:
         return
     try:

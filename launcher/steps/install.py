@@ -133,7 +133,7 @@ def agent_job(run: Run, lease: Lease, services: Services, *, python: str, metada
         metadata_base=metadata if spot else None,
         save_reserve_seconds=services.facts.save_reserve_seconds,
         linger_seconds=services.facts.linger_seconds,
-        budget=budget_spec(run, lease, services.rates, services.facts),
+        budget=budget_spec(run, lease, services.rates, services.facts, services.clock.now()),
         post_seconds=services.facts.post_seconds,
         gpus=0 if services.facts.emulated else int(selection.offer.instance.gpu_count),
         disk_gib=0 if services.facts.emulated else float(lease.disk_gib),

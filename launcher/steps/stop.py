@@ -6,6 +6,7 @@ reported as unconfirmed, the loudest error there is.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -40,8 +41,10 @@ from launcher.results import Collected, collect
 from launcher.run import Run
 from launcher.services import Services
 from launcher.ssh import HostKeyMismatch, SshError
+from launcher.steps.budget import price_changes
 from launcher.steps.sync import drain
 from launcher.storage.interface import StorageError
+from pricing.cost import PriceChange
 from pricing.extras import Moved
 from pricing.ledger import EndedBy, LedgerEntry
 from pricing.planner import NoOfferFits
@@ -195,7 +198,17 @@ def _entry(
     by_provider = any(machine.ended_by is EndCause.PROVIDER for machine in machines)
     ended_by = EndedBy.PROVIDER if by_provider else EndedBy.US
     end = _end_of_billing(machines, begin, latest)
+    lease = replace(lease, prices=(*lease.prices, *_last_prices(lease, services)))
     return close_entry(run, lease, begin, end, ended_by, services.rates, metered=_metered(lease, services))
+
+
+def _last_prices(lease: Lease, services: Services) -> tuple[PriceChange, ...]:
+    """What the machine came to cost since its price was asked for last."""
+    try:
+        return price_changes(lease, services.prices)
+    except (RefusedError, UnreachableError) as error:
+        services.report(Note(f"a change of the machine's price near its end is not in the ledger: {error}"))
+        return ()
 
 
 def _metered(lease: Lease, services: Services) -> Moved | None:

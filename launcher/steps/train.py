@@ -5,7 +5,7 @@ from __future__ import annotations
 from launcher.events import Event
 from launcher.run import Run
 from launcher.services import Services
-from launcher.steps.budget import BudgetWatch, tell_agent
+from launcher.steps.budget import BudgetWatch
 from launcher.steps.install import Watchdog
 from launcher.steps.watch import ending, hear_or_ask, new_checkpoint
 
@@ -14,8 +14,6 @@ def train(run: Run, services: Services) -> Event:
     """`CheckpointSynced`, `PriceChanged`, `TrainingExited`, `Preempted`, `Abandoned` or `StepFailed`."""
     watchdog = Watchdog(services)
     budget = BudgetWatch(services)
-    if run.lease is not None and (run.lease.prices or run.cap_changed):
-        tell_agent(run, services)
     while True:
         heard = hear_or_ask(run, services)
         if isinstance(heard, Event):

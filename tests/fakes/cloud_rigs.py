@@ -15,7 +15,6 @@ from fake_timer import FakePrices, FakeTimer
 from launcher_clock import FakeClock
 from launcher_world import SPOT_EAST
 
-from launcher.clock import SystemClock
 from launcher.providers.interface import (
     CapacityError,
     CloudTimer,
@@ -153,7 +152,7 @@ class FakeRig(Rig):
         self.provider = self.cloud
         self.timer = FakeTimer(self.clock, self.cloud)
         self.barred_timer = FakeTimer(self.clock, self.cloud, permitted=False)
-        self.prices = FakePrices()
+        self.prices = FakePrices(self.clock)
         self.ahead = timedelta(seconds=95)
 
     def now(self) -> datetime:
@@ -172,7 +171,7 @@ class FakeRig(Rig):
         self.prices.fail(_error(code))
 
     def set_price(self, offer: Offer, usd: Decimal) -> None:
-        self.prices.prices[offer.key] = usd
+        self.prices.set(offer.key, usd)
 
     def interrupt(self, ref: InstanceRef) -> None:
         self.cloud.preempt(self._machine(ref), notice_seconds=1)
@@ -214,7 +213,7 @@ class AwsRig(Rig):
         )
         self.timer = AwsTimer(self.account, precision_seconds=1)
         self.barred_timer = AwsTimer(self.account, role="gpucost-nobody", precision_seconds=1)
-        self.prices = AwsPrices(self.account, SystemClock())
+        self.prices = AwsPrices(self.account)
         self.ahead = timedelta(seconds=4)
 
     def close(self) -> None:

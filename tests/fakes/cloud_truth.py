@@ -24,8 +24,8 @@ from launcher.run import Run
 from pricing.cost import PriceChange, cost_lines, refund_lines, total
 from remote.protocol import StoredRun
 
-ASK_SECONDS = 600 + 60
-"""A launcher that lives learns of a new price within ten minutes and a few polls."""
+ASK_SECONDS = 120 + 60
+"""A launcher that lives learns of a new price within two minutes and a few polls."""
 HOUR = Decimal(3600)
 SECOND_USD = Decimal("0.0005")
 """More than a second of any machine here costs: times are rounded."""
@@ -34,8 +34,8 @@ SECOND_USD = Decimal("0.0005")
 CLOCKS = "clocks are wrong"
 """A deadline is a time on the launcher's clock, and the machine's own timer goes by the machine's."""
 PRICE = "a price rises"
-"""The agent and the timers know the price at the launch only. What the rise costs while no launcher lives that knows of
-it is paid; one that lives learns of it within `ASK_SECONDS`."""
+"""The timers know the price at the launch only. An agent that hears nothing new reckons with the on-demand price; where
+it is dead too, what the rise costs while no launcher lives that knows of it is paid."""
 SHORT = "a lease is short"
 """Its deadline is no whole minute, and only the cloud's own stop works: that knows whole minutes, and may come a minute
 later than is reckoned with."""
@@ -119,7 +119,7 @@ def check_ends(world: ScheduleWorld, told: dict[str, Story]) -> int:
 # -- money -------------------------------------------------------------------------------------------------------------
 
 
-def machine_usd(world: ScheduleWorld, machine: FakeMachine, until: datetime) -> Decimal:
+def machine_usd(world: ScheduleWorld, machine: FakeMachine, until: datetime, *, refunds: bool = True) -> Decimal:
     """What the cloud bills for a machine up to a time."""
     offer, begin = machine.request.offer, machine.launched_at
     changes = [one for one in world.truth.prices.history if one.offer_key == offer.key]
@@ -128,7 +128,7 @@ def machine_usd(world: ScheduleWorld, machine: FakeMachine, until: datetime) -> 
     later = [PriceChange(one.since, one.usd_per_hour) for one in changes if one.since > begin]
     seconds = max(0.0, (until - begin).total_seconds())
     usd = total(cost_lines(offer, seconds, machine.request.disk_gib, world.rates, started_at=begin, prices=later))
-    if machine.ended_by is EndCause.PROVIDER:
+    if refunds and machine.ended_by is EndCause.PROVIDER:
         usd += total(refund_lines(offer, seconds, world.rates, started_at=begin, prices=later))
     return usd
 
@@ -181,7 +181,15 @@ def _highest(world: ScheduleWorld, machine: FakeMachine) -> Decimal:
 
 
 def _ignorance_usd(world: ScheduleWorld, machine: FakeMachine, end: datetime) -> Decimal:
-    """What a rise costs in the time in which no launcher knew of it."""
+    """What a rise costs in the time in which no launcher knew of it, nor an agent that takes the worst for granted."""
+    agent = machine.agent
+    if agent is not None and not agent.killed:
+        return Decimal(0)
+    return _rise_usd(world, machine, end)
+
+
+def _rise_usd(world: ScheduleWorld, machine: FakeMachine, end: datetime) -> Decimal:
+    """The same where no agent comes into it: what a launcher could not know of."""
     offer = machine.request.offer
     usd = Decimal(0)
     for change in world.truth.prices.history:
@@ -210,34 +218,40 @@ def check_money(world: ScheduleWorld, run: Run, told: dict[str, Story]) -> dict[
         return {}
     over, excused = truth - run.budget_usd, sum(allowed.values(), Decimal(0))
     assert over <= excused, f"the machines cost {truth:.4f} USD of {run.budget_usd}, {excused:.4f} more are excused"
-    ends = sum((_ending_usd(world, one, told.get(one.request.lease_id)) for one in machines), Decimal(0))
+    ends = sum((_ending_usd(world, one, run) for one in machines), Decimal(0))
     assert run.spent_usd <= run.budget_usd + excused + ends, f"the ledger says {run.spent_usd:.4f} of {run.budget_usd}"
     why = max(allowed, key=lambda one: allowed[one], default="")
     return {why: over} if over > 0 else {}
 
 
 def _check_entries(world: ScheduleWorld, run: Run, told: dict[str, Story]) -> None:
-    """The ledger never has a machine for less than the cloud bills."""
-    entries = {entry.lease_id: entry.usd for entry in run.entries}
+    """The ledger never has a machine for less than the cloud bills, had it ended when the ledger says.
+
+    A price that falls between its true end and that one makes the minimum charge less.
+    """
+    entries = {entry.lease_id: entry for entry in run.entries}
     for machine in world.provider.machines:
         lease_id = machine.request.lease_id
         if lease_id not in entries:
             continue
         excused = sum(excuses(world, machine, told.get(lease_id)).values(), SECOND_USD)
-        least = machine_usd(world, machine, off_at(machine)) - excused
-        assert entries[lease_id] >= least, f"the ledger has {entries[lease_id]:.4f} USD for {lease_id}, not {least:.4f}"
+        excused += _rise_usd(world, machine, off_at(machine)) if world.prices.failed else 0
+        entry = entries[lease_id]
+        least = min(machine_usd(world, machine, end) for end in (off_at(machine), entry.ended_at)) - excused
+        assert entry.usd >= least, f"the ledger has {entry.usd:.4f} USD for {lease_id}, not {least:.4f}"
 
 
-def _ending_usd(world: ScheduleWorld, machine: FakeMachine, story: Story | None) -> Decimal:
+def _ending_usd(world: ScheduleWorld, machine: FakeMachine, run: Run) -> Decimal:
     """The ledger counts a machine until it is gone, which takes a while that EC2 does not bill.
 
-    One that the provider has forgotten is counted until its deadline, even if it ended before by other hands.
+    One whose end nobody knows is counted until its deadline at most, even if it ended before by other hands, or by the
+    provider, which takes nothing for it then.
     """
     assert machine.ended_at is not None
-    counted = machine.ended_at
-    if _forgotten(world, machine, story):
-        counted = machine.request.deadline + timedelta(seconds=world.facts.power_off_seconds)
-    return _between_usd(world, machine, off_at(machine), counted)
+    latest = max(machine.ended_at, machine.request.deadline + timedelta(seconds=world.facts.power_off_seconds))
+    counted = [entry.ended_at for entry in run.entries if entry.lease_id == machine.request.lease_id]
+    end = max(off_at(machine), min([latest, *counted]))
+    return machine_usd(world, machine, end, refunds=False) - machine_usd(world, machine, off_at(machine))
 
 
 # -- leases, resources, work -------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from fake_compute import FakeProvider, Fault
 from launcher_clock import FakeClock
 
 from launcher.providers.interface import InstanceRef, RefusedError, UnreachableError
+from pricing.cost import PriceChange
 from pricing.offers import Offer
 
 
@@ -104,28 +105,55 @@ class FakeTimer:
         return None
 
 
+@dataclass(frozen=True)
+class Price:
+    """What an offer costs from a moment on."""
+
+    since: datetime
+    offer_key: str
+    usd_per_hour: Decimal
+
+
 @dataclass
 class FakePrices:
-    """A `PriceFeed`: prices by offer key; what is not in it cannot change. Any zone: the dearest that is known."""
+    """A `PriceFeed`: what was set; what is not in it cannot change. Any zone: the dearest that is known."""
 
-    prices: dict[str, Decimal] = field(default_factory=dict)
+    clock: FakeClock
+    history: list[Price] = field(default_factory=list)
     down: bool = False
     """No call is answered."""
     calls: int = 0
+    failed: int = 0
+    """So many were not answered."""
     _faults: list[Exception] = field(default_factory=list)
 
     def fail(self, error: Exception, *, times: int = 1) -> None:
         """The next `times` calls raise `error`."""
         self._faults += [error] * times
 
-    def usd_per_hour(self, offer: Offer) -> Decimal | None:
+    def set(self, offer_key: str, usd_per_hour: Decimal) -> None:
+        """From now on this offer, and its machines, cost so much."""
+        self.history.append(Price(self.clock.now(), offer_key, usd_per_hour))
+
+    @property
+    def prices(self) -> dict[str, Decimal]:
+        """Those in force."""
+        return {price.offer_key: price.usd_per_hour for price in self.history}
+
+    def changes(self, offer: Offer, since: datetime) -> tuple[PriceChange, ...]:
         self.calls += 1
-        if self.down:
-            raise UnreachableError("no route to the prices")
-        if self._faults:
-            raise self._faults.pop(0)
+        if self.down or self._faults:
+            self.failed += 1
+            raise UnreachableError("no route to the prices") if self.down else self._faults.pop(0)
         before, any_zone, after = offer.key.partition("*")
-        if not any_zone:
-            return self.prices.get(offer.key)
-        known = [usd for key, usd in self.prices.items() if key.startswith(before) and key.endswith(after)]
-        return max(known, default=None)
+        prices: dict[str, Decimal] = {}
+        highest: dict[datetime, Decimal] = {}
+        for price in self.history:
+            if price.offer_key == offer.key or (any_zone and self._fits(price, before, after)):
+                prices[price.offer_key] = price.usd_per_hour
+                highest[max(since, price.since)] = max(prices.values())
+        return tuple(PriceChange(at, usd) for at, usd in highest.items())
+
+    @staticmethod
+    def _fits(price: Price, before: str, after: str) -> bool:
+        return price.offer_key.startswith(before) and price.offer_key.endswith(after)

@@ -233,9 +233,10 @@ def play_some(seeds: range) -> list[Played]:
     return played
 
 
-def play_all(count: int) -> list[Played]:
+def play_all(count: int, first: int = 0) -> list[Played]:
     """In a process for each core."""
-    chunks = [range(begin, min(begin + CHUNK, count)) for begin in range(0, count, CHUNK)]
+    end = first + count
+    chunks = [range(begin, min(begin + CHUNK, end)) for begin in range(first, end, CHUNK)]
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         return [played for some in pool.map(play_some, chunks) for played in some]
 
@@ -271,7 +272,7 @@ def main(arguments: list[str]) -> int:
     """See the module."""
     first, count = int(arguments[0]), int(arguments[1]) if len(arguments) > 1 else 1
     begun = time.monotonic()
-    played = play_some(range(first, first + count))
+    played = play_some(range(first, first + 1)) if count == 1 else play_all(count, first)
     shown = played if count == 1 else [one for one in played if one.failure]
     sys.stdout.write("\n".join([*map(str, shown), summary(played, time.monotonic() - begun), ""]))
     return int(any(one.failure for one in played))

@@ -65,15 +65,18 @@ JOB = {
 }
 
 
-def offer(usd: str, region: str, capacity_type: CapacityType) -> Offer:
+def offer(usd: str, region: str, capacity_type: CapacityType, on_demand: Decimal | None = None) -> Offer:
     """One T4 somewhere."""
-    return Offer(T4_SMALL, region, "", capacity_type, Decimal(usd), "2026-11-15", "test table")
+    made = Offer(T4_SMALL, region, "", capacity_type, Decimal(usd), "2026-11-15", "test table")
+    return replace(made, on_demand_usd_per_hour=on_demand)
 
 
-SPOT_EAST = offer("0.20", "us-east-1", CapacityType.SPOT)
-SPOT_WEST = offer("0.24", "us-west-2", CapacityType.SPOT)
 DEMAND_EAST = offer("0.526", "us-east-1", CapacityType.ON_DEMAND)
+SPOT_EAST = offer("0.20", "us-east-1", CapacityType.SPOT, DEMAND_EAST.usd_per_hour)
+SPOT_WEST = offer("0.24", "us-west-2", CapacityType.SPOT, DEMAND_EAST.usd_per_hour)
 OFFERS = (SPOT_EAST, SPOT_WEST, DEMAND_EAST)
+STEADY_OFFERS = tuple(replace(one, on_demand_usd_per_hour=None) for one in OFFERS)
+"""Of which nobody knows how dear they may become: a budget of cents is not kept back for that."""
 
 
 @cache
@@ -103,7 +106,7 @@ class World:
         self.home = Home(self.folder / "home")
         self.home.root.mkdir(parents=True, exist_ok=True)
         self.timer = FakeTimer(self.clock, self.provider)
-        self.prices = FakePrices()
+        self.prices = FakePrices(self.clock)
         self.store.objects["data/pictures.tar"] = b"pictures"
         self.updates: list[Update] = []
         self.credentials: Callable[[float], bytes | None] = lambda _seconds: b"[default]\n"

@@ -341,8 +341,8 @@ def timer_unsure(s: Schedule) -> str:
 def dearer(s: Schedule) -> str:
     """The price of the spot machines changes."""
     at, offer = s.moment() / 2, s.random.choice([SPOT_EAST, SPOT_EAST, SPOT_WEST])
-    usd = offer.usd_per_hour * Decimal(s.random.choice(["0.5", "1.5", "3", "6"]))
-    s.world.clock.at(at, lambda: s.world.truth.prices.set(offer.key, usd, s.world.clock.now()))
+    usd = offer.usd_per_hour * Decimal(s.random.choice(["0.5", "1.5", "1.5", "2.1"]))
+    s.world.clock.at(at, lambda: s.world.truth.prices.set(offer.key, usd))
     return f"{offer.key} costs {usd} from {at:.0f} s"
 
 

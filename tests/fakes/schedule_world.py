@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from decimal import Decimal
 from functools import lru_cache
 from itertools import count, takewhile
 from pathlib import Path
@@ -125,32 +124,12 @@ class QuickHome(Home):
         return QuickFolder(self.runs / run_id, self.shelf)
 
 
-@dataclass(frozen=True)
-class Price:
-    """What an offer costs from a moment on."""
-
-    since: datetime
-    offer_key: str
-    usd_per_hour: Decimal
-
-
-@dataclass
-class PriceBoard(FakePrices):
-    """A price feed that knows what it said before."""
-
-    history: list[Price] = field(default_factory=list)
-
-    def set(self, offer_key: str, usd_per_hour: Decimal, now: datetime) -> None:
-        """From now on this offer, and its machines, cost so much."""
-        self.prices[offer_key] = usd_per_hour
-        self.history.append(Price(now, offer_key, usd_per_hour))
-
-
 @dataclass
 class Truth:
     """What no launcher knows."""
 
-    prices: PriceBoard
+    prices: FakePrices
+    """With all that they were."""
     lives: list[tuple[datetime, datetime]] = field(default_factory=list)
     """When launchers lived."""
     clocks: set[float] = field(default_factory=lambda: {0.0})
@@ -173,12 +152,13 @@ class ScheduleWorld(World):
     """`ScheduleWorld(folder, clock=SharedClock())`."""
 
     clock: FakeClock = field(default_factory=SharedClock)
-    truth: Truth = field(default_factory=lambda: Truth(PriceBoard()))
+    truth: Truth | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         home = self.home = QuickHome(self.home.root)
         self.journal_class = lambda path, cut: MemoryJournal(path, home.shelf, cut)
+        self.truth = self.truth or Truth(self.prices)
         self.prices = self.truth.prices
         self.store_failed = 0
         """Calls of the storage that failed while the last launcher lived."""

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 from cut_journal import Killed
-from launcher_world import DEMAND_EAST, World, offer
+from launcher_world import DEMAND_EAST, STEADY_OFFERS, World, offer
 
 from launcher.events import DeadlineBasis, LimitsChanged, Outcome
 from launcher.recovery import EXIT_CODES
@@ -21,7 +21,7 @@ TIGHT = "0.065"
 def slow_world(folder):
     """Trains eight times slower than its plan believes."""
     world = World(folder)
-    world.script.epoch = 400
+    world.script.epoch, world.offers = 400, STEADY_OFFERS
     return world
 
 

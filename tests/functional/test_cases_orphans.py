@@ -192,9 +192,9 @@ def test_each_machine_is_charged_at_its_own_prices_with_its_disk_and_nothing_aft
     world = World(tmp_path)
     world.script.epoch, world.images_per_second = 900, 1.5
     run_id = world.open(budget=None)
-    world.clock.at(1000, lambda: world.prices.prices.update({SPOT_EAST.key: Decimal("0.40")}))
+    world.clock.at(1000, lambda: world.prices.set(SPOT_EAST.key, Decimal("0.40")))
     world.preempt_at(2500)
-    world.clock.at(4000, lambda: world.prices.prices.update({SPOT_EAST.key: Decimal(9)}))
+    world.clock.at(4000, lambda: world.prices.set(SPOT_EAST.key, Decimal(9)))
     run = world.drive(run_id)
     world.check(run_id)
     first, second = run.entries

@@ -6,7 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from launcher_world import DEMAND_EAST, SPOT_EAST, SPOT_WEST, World
+from launcher_world import DEMAND_EAST, SPOT_EAST, SPOT_WEST, STEADY_OFFERS, World
 from pricing_cases import T4_SMALL
 from run_cases import checkpoint, entry, run_in
 
@@ -122,7 +122,7 @@ def test_a_training_that_is_longer_than_its_launcher_may_live_is_collected_by_a_
 def out_of_budget(folder):
     """A run that trains eight times slower than its plan believes, and its world."""
     world = World(folder)
-    world.script.epoch = 400
+    world.script.epoch, world.offers = 400, STEADY_OFFERS
     run_id = world.open(epochs=10, budget="0.065")
     run = world.drive(run_id)
     assert (run.outcome, len(run.checkpoints)) == (Outcome.BUDGET, 1)

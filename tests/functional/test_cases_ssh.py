@@ -116,7 +116,7 @@ def test_a_launcher_that_comes_back_after_the_address_was_given_away_goes_on_els
     world.script.epoch, world.images_per_second = 600, 2
     network = Network(world)
     run_id = world.open()
-    world.clock.at(700, lambda: world.prices.prices.update({SPOT_EAST.key: Decimal("0.21")}))
+    world.clock.at(700, lambda: world.prices.set(SPOT_EAST.key, Decimal("0.21")))
 
     def gone():
         network.take(world.machine())

@@ -163,10 +163,10 @@ def test_a_price_that_rises_while_training_ends_it_under_the_cap(tmp_path):
     world.offers = (SPOT_EAST,)
     world.script.epoch, world.images_per_second = 600, 2
     run_id = world.open(budget="0.30", epochs=5)
-    world.clock.at(1500, lambda: world.prices.prices.update({SPOT_EAST.key: Decimal("0.60")}))
+    world.clock.at(1500, lambda: world.prices.set(SPOT_EAST.key, Decimal("0.50")))
     run = world.drive(run_id)
     changes = [e for e in world.home.run(run_id).journal.events() if isinstance(e, PriceChanged)]
-    assert [e.change.usd_per_hour for e in changes] == [Decimal("0.60")]
+    assert [e.change.usd_per_hour for e in changes] == [Decimal("0.50")]
     assert run.outcome is Outcome.BUDGET
     assert run.spent_usd <= Decimal("0.30")
     assert run.checkpoints
@@ -179,7 +179,7 @@ def test_a_price_that_is_not_given_is_asked_for_again_within_a_minute_or_so(tmp_
     world.offers = (SPOT_EAST,)
     world.script.epoch, world.images_per_second = 600, 2
     run_id = world.open(budget="0.30", epochs=5)
-    world.clock.at(1500, lambda: world.prices.prices.update({SPOT_EAST.key: Decimal("0.60")}))
+    world.clock.at(1500, lambda: world.prices.set(SPOT_EAST.key, Decimal("0.50")))
     world.clock.at(1500, lambda: world.prices.fail(UnreachableError("RequestLimitExceeded"), times=2))
     world.drive(run_id)
     (changed,) = [e for e in world.home.run(run_id).journal.events() if isinstance(e, PriceChanged)]
@@ -191,16 +191,42 @@ def test_the_agent_is_told_of_the_new_price(tmp_path):
     world.offers = (SPOT_EAST,)
     world.script.epoch, world.images_per_second = 600, 2
     run_id = world.open(budget="4")
-    world.clock.at(700, lambda: world.prices.prices.update({SPOT_EAST.key: Decimal("0.25")}))
+    world.clock.at(700, lambda: world.prices.set(SPOT_EAST.key, Decimal("0.25")))
     told = []
 
     def report(update):
         if isinstance(update, Happened) and isinstance(update.event, CheckpointSynced):
-            told.append(f"{world.machine().folder}/budget.json" in world.machine().files)
+            told.append([round(point.usd_per_hour, 3) for point in told_budget(world).points])
 
     world.drive(run_id, report=report)
-    assert told[0] is False
-    assert told[-1] is True
+    (beside,) = {round(prices[0] - 0.20, 3) for prices in told}
+    worst = round(0.526 + beside, 3)
+    assert told[0] == [round(0.20 + beside, 3), worst]
+    assert told[-1] == [round(0.20 + beside, 3), round(0.25 + beside, 3), worst]
+
+
+def told_budget(world):
+    """The newest budget that the agent was given."""
+    return decode(world.machine().files[f"{world.machine().folder}/budget.json"].decode(), Budget, "budget.json")
+
+
+def test_an_agent_that_hears_no_price_any_more_reckons_with_the_on_demand_price(tmp_path):
+    """The spot price rises with nobody there to tell it: the cap holds, and the work is saved."""
+    world = World(tmp_path)
+    world.offers = (SPOT_EAST,)
+    world.script.epoch, world.images_per_second = 600, 2
+    run_id = world.open(budget="0.30", epochs=5)
+    world.clock.at(1000, lambda: world.prices.set(SPOT_EAST.key, Decimal("0.52")))
+    world.kill_at(950)
+    world.drive_until_killed(run_id)
+    world.clock.sleep(6 * 3600)
+    assert not world.machine().alive
+    run = world.drive(run_id)
+    assert run.outcome is Outcome.BUDGET
+    assert run.checkpoints
+    (entry,) = run.entries
+    assert [line.usd_per_unit for line in entry.lines[:2]] == [Decimal("0.20"), Decimal("0.52")], "what was missed"
+    assert Decimal("0.2") < run.spent_usd <= Decimal("0.30")
 
 
 @pytest.mark.parametrize("cap", ["0.10", "9"], ids=["lowered", "raised"])
@@ -215,8 +241,7 @@ def test_the_agent_is_told_of_another_budget_and_holds_it_when_the_launcher_dies
     world.kill_at(world.clock.elapsed + 60)
     with pytest.raises(Killed):
         world.drive(run_id, first=lambda _run: limits)
-    told = decode(world.machine().files[f"{world.machine().folder}/budget.json"].decode(), Budget, "budget.json")
-    assert told.cap_usd == pytest.approx(float(cap))
+    assert told_budget(world).cap_usd == pytest.approx(float(cap))
     world.clock.sleep(1200)
     assert world.machine().alive is (cap == "9")
     run = world.drive(run_id)

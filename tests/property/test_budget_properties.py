@@ -118,7 +118,7 @@ CHANGES = st.lists(st.tuples(st.floats(-600, 5000), USD_PER_HOUR), max_size=4)
 def test_the_agents_sum_is_the_exact_one_but_for_a_billing_step_and_never_less(run, rates, changes, moments):
     prices = tuple(PriceChange(later(seconds), usd) for seconds, usd in changes)
     live = on_a_machine(run, later(10**6), later(0), prices)
-    spec = budget_spec(live, live.lease, rates, AWS)
+    spec = budget_spec(live, live.lease, rates, AWS, later(0))
     rule = rates.rule("aws")
     newest = max((seconds for seconds, _ in changes), default=0.0)
     for moment in moments:
@@ -134,12 +134,29 @@ def test_the_agents_sum_is_the_exact_one_but_for_a_billing_step_and_never_less(r
 def test_when_the_agent_says_that_the_budget_ends_the_budget_still_holds(run, rates, changes):
     prices = tuple(PriceChange(later(seconds), usd) for seconds, usd in changes)
     live = on_a_machine(run, later(10**6), later(0), prices)
-    spec = budget_spec(live, live.lease, rates, AWS)
+    spec = budget_spec(live, live.lease, rates, AWS, later(0))
     end = ends_at(spec)
     newest = max((seconds for seconds, _ in changes), default=0.0)
     assume(later(max(newest, 0)).timestamp() <= end < later(10**9).timestamp())
     moment = datetime.fromtimestamp(end, NOW.tzinfo)
     assert owed_usd(live, moment, rates, stop_seconds=spec.stop_seconds) <= live.budget_usd
+
+
+@given(runs(), ALL_RATES, st.floats(0, 5000), CHANGES)
+@settings(max_examples=300, deadline=None)
+def test_whatever_a_spot_price_does_below_on_demand_the_budget_holds_at_the_end_that_the_agent_knows(
+    run, rates, told, changes
+):
+    offer, later_on = run.selection.offer, sorted(told + abs(seconds) for seconds, _ in changes)
+    most = max([offer.usd_per_hour, *(usd for _, usd in changes)])
+    offer = replace(offer, capacity_type=CapacityType.SPOT, on_demand_usd_per_hour=most)
+    live = on_a_machine(replace(run, selection=replace(run.selection, offer=offer)), later(10**6), later(0))
+    end = ends_at(budget_spec(live, live.lease, rates, AWS, later(told)))
+    assume(later(told).timestamp() <= end < later(10**9).timestamp())
+    unheard = tuple(PriceChange(later(at), usd) for at, (_, usd) in zip(later_on, changes, strict=True))
+    live = replace(live, lease=replace(live.lease, prices=unheard))
+    moment = datetime.fromtimestamp(end, NOW.tzinfo)
+    assert owed_usd(live, moment, rates, stop_seconds=AWS.power_off_seconds) <= live.budget_usd
 
 
 @given(

@@ -19,6 +19,7 @@ from launcher.run import opened as open_run
 from pricing.cost import PriceChange, affordable_seconds, cost_lines, total
 from pricing.extras import Traffic, planned_sizes
 from pricing.ledger import Basis, EndedBy
+from pricing.offers import CapacityType
 
 FINE = replace(AWS, deadline_grain_seconds=1)
 TRAFFIC = Traffic(fetched_bytes=5 * 10**9, stored_bytes_per_hour=8 * 10**9, final_bytes=3 * 10**8, writes_per_hour=1000)
@@ -225,15 +226,34 @@ def test_a_run_that_never_had_a_machine_or_an_object_has_no_storage():
 
 def test_the_agent_is_given_no_budget_where_there_is_none():
     run = training(budget_usd=None)
-    assert budget_spec(run, run.lease, RATES, AWS) is None
+    assert budget_spec(run, run.lease, RATES, AWS, later(1000)) is None
 
 
 def test_the_agents_budget_holds_each_price_from_its_moment_on():
     run = training(prices=(PriceChange(later(680), Decimal("0.4")), PriceChange(later(980), Decimal("0.1"))))
-    spec = budget_spec(run, run.lease, RATES, AWS)
+    spec = budget_spec(run, run.lease, RATES, AWS, later(1000))
     beside = float(total(cost_lines(OFFER, 3600, 100, RATES)[1:]))
     assert [point.since - NOW.timestamp() for point in spec.points] == [140, 680, 980]
     assert [point.usd_per_hour for point in spec.points] == pytest.approx([0.2 + beside, 0.4 + beside, 0.1 + beside])
     assert spec.fixed_usd == pytest.approx(float(total(cost_lines(OFFER, 60, 100, RATES))), abs=2e-4)
     assert spec.cap_usd == pytest.approx(5)
     assert spec.stop_seconds == AWS.power_off_seconds
+
+
+@pytest.mark.parametrize(
+    ("capacity_type", "on_demand", "worst"),
+    [
+        pytest.param(CapacityType.SPOT, "0.526", [0.526], id="above which no spot price goes"),
+        pytest.param(CapacityType.SPOT, "0.15", [], id="not where spot costs more as it is"),
+        pytest.param(CapacityType.SPOT, None, [], id="not where nobody knows it"),
+        pytest.param(CapacityType.ON_DEMAND, "0.526", [], id="not where the price cannot change"),
+    ],
+)
+def test_an_agent_that_is_told_nothing_more_reckons_with_the_on_demand_price(capacity_type, on_demand, worst):
+    most = None if on_demand is None else Decimal(on_demand)
+    offer = replace(OFFER, capacity_type=capacity_type, on_demand_usd_per_hour=most)
+    run = training(selection=replace(SELECTION, offer=offer))
+    spec = budget_spec(run, run.lease, RATES, AWS, later(1000))
+    beside = float(total(cost_lines(offer, 3600, 100, RATES)[1:]))
+    assert [point.since - NOW.timestamp() for point in spec.points] == [140, 1000][: 1 + len(worst)]
+    assert [point.usd_per_hour for point in spec.points] == pytest.approx([usd + beside for usd in (0.2, *worst)])
