@@ -315,7 +315,7 @@ def _reopen(run: Run, cloud: wiring.Cloud, context: Context, limits: Limits) -> 
     try:
         chosen = next_plan(planned, job, cloud.catalog(job), now)
     except NoOfferFits as error:
-        raise no_plan(error) from error
+        raise no_plan(error, planned) from error
     done = epochs_done(planned, job.task_names)
     context.report(Note(f"going on after epoch {done} on {chosen.offer.key}, about {show_usd(chosen.estimate.usd)}"))
     return replace(reopened, selection=chosen)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from launcher.errors import BadInput, DeadlineReached, ExitCode, GpucostError, StopUnconfirmed
 from launcher.events import Cancelled, Event, Outcome, Settled, StepFailed
@@ -62,6 +63,8 @@ def drive(run: Run, journal: Journal, services: Services) -> Run:
         run = advanced
         services.report(Happened(event, run))
         _mirror(run, services, ending=stopping)
+    with suppress(OSError):
+        services.folder.private_key.unlink()  # its machines are confirmed gone; a run taken up again makes another
     return run
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 
 from launcher.errors import NoPlan
 from launcher.events import Estimate, Refusal, Selection
 from launcher.jobspec import JobSpec, TaskOverride
 from launcher.localdata import DataFacts
-from launcher.recovery import cooled, epochs_done, loses_work_on_spot
+from launcher.recovery import cooled, epochs_done, loses_work_on_spot, rest_usd
 from launcher.run import Run
 from pricing.cost import Rates
 from pricing.models import MODELS
@@ -157,6 +157,9 @@ def selection(option: PlanOption, job: JobSpec) -> Selection:
     )
 
 
-def no_plan(error: NoOfferFits) -> NoPlan:
-    """The planner's refusal as an error for the user."""
-    return NoPlan(error.message, hint=error.hint)
+def no_plan(error: NoOfferFits, run: Run | None = None) -> NoPlan:
+    """The planner's refusal as an error for the user; for a run that is taken up again with the budget it needs."""
+    if run is None or error.cheapest is None:
+        return NoPlan(error.message, hint=error.hint)
+    enough = (run.spent_usd + max(error.cheapest.usd_sure, rest_usd(run))).quantize(Decimal("0.01"), ROUND_UP)
+    return NoPlan(error.message, hint=f"`gpucost resume {run.run_id} --budget {enough}`")

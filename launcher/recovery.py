@@ -176,10 +176,10 @@ def epochs_done(run: Run, tasks: tuple[str, ...]) -> int:
 def resume_command(run: Run) -> str:
     """The command that goes on with a run that ended early; with a used-up budget it raises that by about the rest."""
     command = f"gpucost resume {run.run_id}"
-    return f"{command} --budget +{_rest_usd(run)}" if run.outcome is Outcome.BUDGET else command
+    return f"{command} --budget +{rest_usd(run)}" if run.outcome is Outcome.BUDGET else command
 
 
-def _rest_usd(run: Run) -> Decimal:
+def rest_usd(run: Run) -> Decimal:
     """What the rest may cost: at the dear end of the first plan, or at the pace so far where that is dearer."""
     work, whole = run.opened.workload, run.opened.selection.estimate.usd_high
     everywhere = len(run.checkpoints) >= work.tasks

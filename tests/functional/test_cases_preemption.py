@@ -13,6 +13,7 @@ from run_cases import checkpoint, entry, run_in
 from launcher.cli.outcome import finish
 from launcher.clouds import AWS
 from launcher.events import Outcome, Preempted
+from launcher.planning import no_plan
 from launcher.recovery import COOL_DOWN, UNSAVED_ALLOWED, resume_command
 from launcher.run import State
 from launcher.units import parse_usd
@@ -152,6 +153,15 @@ def test_a_top_up_that_buys_nothing_is_refused_with_what_the_rest_costs(tmp_path
         world.reopen(run.run_id, budget=str(run.spent_usd + parse_usd("0.002")))
     assert world.provider.calls.count("launch") == launches
     assert world.run(run.run_id).checkpoints == run.checkpoints
+
+
+def test_the_refused_top_up_names_the_budget_that_is_enough(tmp_path):
+    world, run = out_of_budget(tmp_path)
+    with pytest.raises(NoOfferFits) as caught:
+        world.reopen(run.run_id, budget=str(run.spent_usd + parse_usd("0.002")))
+    command = no_plan(caught.value, replace(run, storage=())).hint.strip("`")
+    assert command.startswith(f"gpucost resume {run.run_id} --budget ")
+    assert world.reopen(run.run_id, budget=command.split()[-1]).outcome is Outcome.DONE
 
 
 def test_a_run_whose_only_place_was_taken_away_is_not_called_out_of_money(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from data_sets import make_set
 from launcher_world import SPOT_EAST, Cut, Killed, World
 
-from launcher.events import LaunchRequested, Outcome
+from launcher.events import DataStaged, LaunchRequested, Outcome
 from launcher.providers.interface import EndCause, RefusedError
 from launcher.recovery import EXIT_CODES
 from launcher.report import Beat
@@ -270,3 +270,14 @@ def test_the_keys_of_a_machine_are_good_for_as_long_as_its_lease(tmp_path):
     assert asked[0] == 0, "whether there are any is found out before anything is paid for"
     ready = next(e for e in world.home.run(run_id).journal.events() if type(e).__name__ == "InstanceReady")
     assert asked[1] >= (lease.deadline - ready.at).total_seconds() - 60
+
+
+def test_the_key_of_a_run_goes_with_its_last_machine_and_is_made_anew_by_a_resume(tmp_path):
+    world = World(tmp_path)
+    run_id = world.open()
+    key = world.home.run(run_id).private_key
+    seen = []
+    world.drive(run_id, report=world.on(DataStaged, lambda: (seen.append(key.exists()), world.signal())))
+    assert (seen, key.exists()) == ([True], False)
+    assert world.reopen(run_id, budget="5").outcome is Outcome.DONE
+    assert not key.exists()
