@@ -194,6 +194,11 @@ class JobSpec(_Strict):
         """Names of the trainings, in order."""
         return tuple(task.name for task in self.trainings())
 
+    @property
+    def epochs_by_task(self) -> dict[str, int]:
+        """How many epochs each training is given."""
+        return {str(task.name): int(task.epochs or 0) for task in self.trainings()}
+
     def trainings(self) -> tuple[TaskOverride, ...]:
         """One entry per training with every field filled in."""
         tasks = self.tasks or (TaskOverride(name=self.name),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
@@ -18,6 +18,7 @@ from launcher.events import (
     Preempted,
     Refusal,
     StepFailed,
+    SyncedCheckpoint,
     TrainingExited,
 )
 from launcher.run import Run
@@ -171,6 +172,13 @@ def epochs_done(run: Run, tasks: tuple[str, ...]) -> int:
     """Epochs that every task has safely in the storage."""
     by_task = {checkpoint.task: checkpoint.epoch for checkpoint in run.checkpoints}
     return min((by_task.get(task, 0) for task in tasks), default=0)
+
+
+def ended_early(run: Run, epochs: Mapping[str, int]) -> tuple[SyncedCheckpoint, ...]:
+    """Last checkpoints of the trainings of a run that is done which took fewer epochs than they were given."""
+    if run.outcome is not Outcome.DONE:
+        return ()
+    return tuple(last for last in run.checkpoints if last.epoch < epochs.get(last.task, 0))
 
 
 def resume_command(run: Run) -> str:

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from launcher.events import Lease, Outcome
 from launcher.jobspec import parse
-from launcher.recovery import epochs_done, resume_command
+from launcher.recovery import ended_early, epochs_done, resume_command
 from launcher.run import Run, State
 from launcher.stops import Stop, show_stops
 from launcher.units import show_duration, show_usd
@@ -119,7 +119,7 @@ def show_cap(budget: Decimal | None, deadline_seconds: float | None) -> str:
 
 def show_receipt(run: Run) -> str:
     """What was paid for, line by line, against what was estimated."""
-    lines = [f"receipt of {run.run_id}", f"  ended: {_ending(run)}"]
+    lines = [f"receipt of {run.run_id}", f"  ended: {_ending(run)}", *(f"  {line}" for line in _early(run))]
     for entry in run.entries:
         lines += _lease_lines(entry)
     if not run.entries:
@@ -138,6 +138,17 @@ def show_receipt(run: Run) -> str:
 def _ending(run: Run) -> str:
     words = run.outcome.value if run.outcome else run.state.value
     return f"{words}{': ' + run.message if run.message else ''}"
+
+
+def _early(run: Run) -> list[str]:
+    """What ended before its last epoch, since nothing got better any more."""
+    job = parse(run.opened.job, {}, run.run_id)
+    epochs = job.epochs_by_task
+    waited = f" for {job.trainer.patience} epochs" if job.trainer.patience else ""
+    return [
+        f"ended early: {last.task} after epoch {last.epoch} of {epochs[last.task]}, no better{waited} (patience)"
+        for last in ended_early(run, epochs)
+    ]
 
 
 def _lease_lines(entry: LedgerEntry) -> list[str]:
@@ -185,7 +196,7 @@ def show_status(
     run: Run, status: AgentStatus | None, *, now: datetime, usd: Decimal, driver: str, stops: Sequence[Stop] = ()
 ) -> str:
     """Everything about one run that is known without asking its machine."""
-    lines = [f"run      {run.run_id}", f"state    {_ending(run)}"]
+    lines = [f"run      {run.run_id}", f"state    {_ending(run)}", *(f"         {line}" for line in _early(run))]
     if run.lease is not None:
         lines += _lease_status(run, run.lease, stops, now)
     if status is not None and run.state is not State.SETTLED:

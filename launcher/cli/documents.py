@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from launcher.jobspec import parse
+from launcher.recovery import ended_early
 from launcher.run import Run
 from pricing.cost import total
 from pricing.ledger import Basis, LedgerEntry
@@ -56,6 +58,7 @@ def option_document(option: PlanOption) -> dict[str, object]:
 
 def run_document(run: Run) -> dict[str, object]:
     """A run: where it is, why it ended, what it cost."""
+    epochs = parse(run.opened.job, {}, run.run_id).epochs_by_task
     return {
         "run_id": run.run_id,
         "name": run.opened.name,
@@ -71,6 +74,7 @@ def run_document(run: Run) -> dict[str, object]:
         "estimate_usd": run.opened.selection.estimate.usd,
         "results_dir": run.results_dir,
         "storage_url": f"{run.opened.storage_url}/{run.run_id}",
+        "ended_early": [last.task for last in ended_early(run, epochs)],
         "checkpoints": [asdict(checkpoint) for checkpoint in run.checkpoints],
         "leases": [entry_document(run, entry) for entry in run.entries],
         "storage": [asdict(line) for line in run.storage],

@@ -85,6 +85,17 @@ def test_the_receipt_shows_each_line_of_each_machine_and_estimate_against_actual
     assert show_receipt(stored_run()) == golden("receipt.txt")
 
 
+def test_a_training_that_ended_early_is_named_in_receipt_and_status():
+    done = replace(run_in(State.SETTLED), checkpoints=(checkpoint(7),))
+    words = "ended early: job after epoch 7 of 100, no better (patience)"
+    assert f"  {words}" in show_receipt(done).splitlines()
+    assert f"         {words}" in show_status(done, None, now=later(999), usd=Decimal(0), driver="").splitlines()
+    patient = replace(done.opened, job=done.opened.job | {"trainer": done.opened.job["trainer"] | {"patience": 20}})
+    assert "no better for 20 epochs" in show_receipt(replace(done, opened=patient))
+    for other in (replace(done, checkpoints=(checkpoint(100),)), replace(done, outcome=Outcome.CANCELLED)):
+        assert "ended early" not in show_receipt(other)
+
+
 def test_objects_without_a_machine_are_not_called_nothing():
     run = replace(stored_run(), entries=())
     assert "nothing was paid for" not in show_receipt(run)
