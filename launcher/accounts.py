@@ -14,7 +14,7 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
-from launcher.render import table
+from launcher.render import state_word, table
 from launcher.run import Run
 from launcher.units import show_duration, show_usd
 from pricing.cost import total
@@ -91,7 +91,7 @@ def _cells(run: Run, entry: LedgerEntry) -> tuple[object, ...]:
         entry.billed_seconds,
         f"{entry.usd:f}",
         "" if entry.estimate_usd is None else f"{entry.estimate_usd:f}",
-        _outcome(run),
+        state_word(run),
         entry.basis.value,
     )
 
@@ -112,17 +112,13 @@ def _storage_cells(run: Run) -> tuple[object, ...]:
         0,
         f"{total(run.storage):f}",
         "",
-        _outcome(run),
+        state_word(run),
         Basis.OBJECTS.value,
     )
 
 
 def _time(moment: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _outcome(run: Run) -> str:
-    return run.outcome.value if run.outcome else run.state.value
 
 
 def table_text(runs: Sequence[Run]) -> str:

@@ -181,7 +181,7 @@ def unfinished(job: JobSpec, context: Context) -> str | None:
 
 
 def _going_on(name: str, run_id: str, detail: str) -> BadInput:
-    hint = f"watch it with `gpucost status {run_id}`, or give this job another name"
+    hint = f"look at it with `gpucost status {run_id}`, or give this job another name"
     return BadInput(f"a run called {name!r} is going on ({detail})", hint=hint)
 
 

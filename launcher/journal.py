@@ -233,5 +233,5 @@ def _busy(lock_name: str, run_id: str) -> JournalBusy:
     pid = Path(lock_name).read_text(encoding="utf-8").strip() or "unknown"
     return JournalBusy(
         f"run {run_id} is driven by another process (pid {pid})",
-        hint=f"watch it with `gpucost status {run_id}`, or end it with `gpucost stop {run_id}`",
+        hint=f"look at it with `gpucost status {run_id}`, or end it with `gpucost stop {run_id}`",
     )

@@ -214,5 +214,5 @@ _WORDS: dict[type[Event], Callable[..., str]] = {
         else f"confirmed gone: {e.entry.billed_seconds} s billed, {show_usd(e.entry.usd)}"
     ),
     Replanned: lambda e, _: f"going on with {e.selection.offer.key}",
-    Settled: lambda e, _: f"settled: {e.outcome}",
+    Settled: lambda e, _: f"ended: {e.outcome}",
 }

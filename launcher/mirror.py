@@ -212,7 +212,7 @@ class Mirror:
     def _fenced(self, number: int) -> Fenced:
         self._lost = True
         said = f"run {self._run_id} was taken over by {self._claimant(number)}: nothing more is done from here"
-        return Fenced(said, hint=f"watch it with `gpucost status {self._store.url}/{self._run_id}`")
+        return Fenced(said, hint=f"look at it with `gpucost status {self._store.url}/{self._run_id}`")
 
     def _claimant(self, number: int) -> str:
         claims = [event.launcher for event in map(_event, self.records(number - 1)) if isinstance(event, Claimed)]

@@ -136,8 +136,12 @@ def show_receipt(run: Run) -> str:
 
 
 def _ending(run: Run) -> str:
-    words = run.outcome.value if run.outcome else run.state.value
-    return f"{words}{': ' + run.message if run.message else ''}"
+    return f"{state_word(run)}{': ' + run.message if run.message else ''}"
+
+
+def state_word(run: Run) -> str:
+    """Where a run is, in one word everywhere: its state, and once it is over how it ended."""
+    return run.outcome.value if run.outcome else run.state.value
 
 
 def _early(run: Run) -> list[str]:
@@ -174,16 +178,15 @@ def _estimated(run: Run) -> str:
 
 def show_runs(runs: Sequence[tuple[Run, Decimal]]) -> str:
     """One line for each run, with what it costs if it is stopped now; the newest last."""
-    head = ("run", "state", "outcome", "epochs", "machines", "spent", "budget", "where")
-    return table(head, (_run_row(run, usd) for run, usd in runs), right=frozenset({3, 4, 5, 6}))
+    head = ("run", "state", "epochs", "machines", "cost", "budget", "where")
+    return table(head, (_run_row(run, usd) for run, usd in runs), right=frozenset({2, 3, 4, 5}))
 
 
 def _run_row(run: Run, usd: Decimal) -> tuple[str, ...]:
     offer = run.selection.offer
     return (
         run.run_id,
-        run.state.value,
-        run.outcome.value if run.outcome else "",
+        state_word(run),
         str(max((checkpoint.epoch for checkpoint in run.checkpoints), default=0)),
         str(run.attempt),
         show_usd(usd),

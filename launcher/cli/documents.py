@@ -93,6 +93,7 @@ def status_document(view: View) -> dict[str, object]:
         if holder is None
         else {"name": holder.launcher, "heard_seconds_ago": round(holder.silent_seconds), "ended": holder.ended},
         "overtaken": view.word is not None and view.word.overtaken,
+        "agent": None if view.status is None else asdict(view.status),
         "stops": [asdict(stop) for stop in view.stops],
         "deadline": None if view.run.lease is None else view.run.lease.deadline,
     }

@@ -119,7 +119,11 @@ def train_command(job_file: Path, *, yes: bool, dry_run: bool, detach: bool, as_
 def _go_on_detached(run_id: str, context: Context, *, as_json: bool) -> int:
     from launcher import detaching, history, render
 
-    pid = detaching.supervise(run_id, context)
+    try:
+        pid = detaching.supervise(run_id, context)
+    except KeyboardInterrupt:
+        click.echo(f"{run_id} may go on in the background: `gpucost stop {run_id}` ends it", err=True)
+        return ExitCode.INTERRUPTED
     run = history.load_run(run_id, context)
     if as_json:
         print_json("detached", {"run_id": run_id, "pid": pid, "storage_url": render.url_of(run)})

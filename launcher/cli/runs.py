@@ -27,7 +27,10 @@ def ls_command(*, as_json: bool) -> None:
     from launcher.cli.documents import run_document
 
     context = make_context()
-    runs = [(run, history.usd_now(run, context)) for run in history.all_runs(context)]
+    runs = [
+        (run, history.usd_now(run, context, context.home.run(run.run_id).last_status()))
+        for run in history.all_runs(context)
+    ]
     if as_json:
         print_json("runs", {"runs": [{**run_document(run), "usd_now": usd} for run, usd in runs]})
     elif runs:

@@ -55,6 +55,8 @@ def test_from_elsewhere_a_run_is_driven_by_the_launcher_that_was_heard_and_how_l
     assert view.driver.startswith("laptop/4242, heard ")
     told = status_document(view)
     assert (told["driven"], told["launcher"]["name"]) == (True, "laptop/4242")
+    assert told["agent"]["phase"] is Phase.TRAINING
+    assert {stop["name"]: stop["armed"] for stop in told["stops"]}["launcher"]
 
 
 def test_a_launcher_that_is_silent_for_long_drives_nothing(world):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from launcher import detaching
+from launcher.cli import jobs
 from launcher.clock import SystemClock
 from launcher.context import Context
 from launcher.errors import BadInput
@@ -23,3 +24,13 @@ def test_nothing_in_the_users_folder_is_executed_in_place_of_our_modules(tmp_pat
         detaching.supervise("no-such-run", Context(home, SystemClock(), lambda _update: None, work_dir))
     assert not (work_dir / "executed").exists()
     assert "there is no run here yet" in home.run("no-such-run").supervisor_log.read_text()
+
+
+def test_an_interrupt_while_it_starts_says_that_the_run_may_go_on(tmp_path, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(detaching, "supervise", interrupted)
+    context = Context(Home(tmp_path), SystemClock(), lambda _update: None, tmp_path)
+    assert jobs._go_on_detached("a-run", context, as_json=False) == 130
+    assert "`gpucost stop a-run` ends it" in capsys.readouterr().err
