@@ -78,8 +78,7 @@ def wait(run_id: str, context: Context) -> Run:
     while run.state is not State.SETTLED:
         if not _driven_here(run_id, context):
             try:
-                context.report(Note(f"nobody drives {run_id} here: driving it from here; Ctrl-C ends it, saved"))
-                return app.go_on(run_id, context)
+                return app.go_on(run_id, context, first=lambda run: _tell_taken(run, context))
             except HeldElsewhere as held:
                 context.report(Note(str(held)))
                 _pause(context, _ASK_SECONDS, run_id)
@@ -89,6 +88,11 @@ def wait(run_id: str, context: Context) -> Run:
         context.clock.sleep(LOOK_SECONDS)
         run = follower.look()
     return run
+
+
+def _tell_taken(run: Run, context: Context) -> None:
+    if run.state is not State.SETTLED:
+        context.report(Note(f"nobody drove {run.run_id} any more: it is driven from here, and Ctrl-C ends it, saved"))
 
 
 def _driven_here(run_id: str, context: Context) -> bool:

@@ -52,7 +52,7 @@ def down_command(*, force: bool) -> None:
     embedded.take_down(home)
     click.echo("the embedded cloud is down: no process, port or folder is left")
     if lost:
-        click.echo(f"{_runs(lost)} can no longer be resumed from their checkpoints", err=True)
+        click.echo(f"{_runs(lost)} can no longer be resumed from checkpoints", err=True)
 
 
 def _may_be_lost(lost: list[str]) -> bool:

@@ -8,7 +8,8 @@ import pytest
 from launcher_clock import FakeClock
 from run_cases import RUN_ID, SAMPLES, STRAIGHT, later, opened, run_in
 
-from launcher import asking, following
+from launcher import app, asking, following
+from launcher.claim import HeldElsewhere
 from launcher.cli.outcome import finish
 from launcher.context import Context
 from launcher.errors import BadInput, Undriven
@@ -16,7 +17,7 @@ from launcher.events import CheckpointSynced, Outcome, Settled
 from launcher.history import load_run
 from launcher.home import Home
 from launcher.mirror import Fenced, Holder
-from launcher.report import Beat, Happened
+from launcher.report import Beat, Happened, Note
 from launcher.run import State
 from remote.protocol import AgentStatus, Phase
 
@@ -127,6 +128,26 @@ def test_a_run_that_somebody_else_stopped_is_told_from_one_that_was_interrupted_
     run = replace(run_in(State.SETTLED), outcome=Outcome.CANCELLED, driven_by=driver)
     assert finish(run, as_json=False, watcher="here/1") == code
     assert finish(run, as_json=False) == 130
+
+
+def test_who_waits_is_told_once_that_the_run_is_driven_from_here_now(watching, monkeypatch):
+    held = [HeldElsewhere("driven by elsewhere/1")]
+
+    def go_on(run_id, context, first):
+        if held:
+            raise held.pop()
+        first(load_run(run_id, context))
+        for event in REST:
+            watching.folder.journal.append(event)
+        return load_run(run_id, context)
+
+    monkeypatch.setattr(app, "go_on", go_on)
+    assert following.wait(RUN_ID, watching.context).outcome is Outcome.DONE
+    notes = [update.text for update in watching.updates if isinstance(update, Note)]
+    assert notes == [
+        "driven by elsewhere/1",
+        f"nobody drove {RUN_ID} any more: it is driven from here, and Ctrl-C ends it, saved",
+    ]
 
 
 def test_who_only_watches_a_run_that_nobody_drives_says_so_and_does_nothing(watching):
