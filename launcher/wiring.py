@@ -37,7 +37,7 @@ from pricing.throughput import ProbedThroughput
 from remote.protocol import StorageSpec
 
 if TYPE_CHECKING:
-    from launcher.providers.aws.account import AwsAccount
+    from launcher.providers.aws.account import AwsAccount, Patience
     from launcher.sandbox import SandboxInfo
 
 WHAT_IS_MY_ADDRESS = "https://checkip.amazonaws.com"
@@ -146,7 +146,7 @@ def storage_at(url: str, home: Home, run: Run | None = None) -> Iterator[ObjectS
     job = None if run is None else parse(run.opened.job, {}, run.run_id)
     account = AwsAccount(profile=None if job is None else job.aws.profile)
     try:
-        yield S3Store(account, url, _bucket_region(account, bucket), HASTE)
+        yield S3Store(account, url, _bucket_region(account, bucket, HASTE), HASTE)
     except (RefusedError, UnreachableError) as error:
         raise ProviderError(str(error), hint=getattr(error, "hint", "check the network, then try again")) from error
 
@@ -317,14 +317,14 @@ def _bucket(url: str) -> str:
     return url.removeprefix("s3://").partition("/")[0]
 
 
-def _bucket_region(account: AwsAccount, bucket: str) -> str:
+def _bucket_region(account: AwsAccount, bucket: str, patience: Patience | None = None) -> str:
     from botocore.exceptions import BotoCoreError, ClientError
 
     from launcher.providers.aws.errors import code_of, translate
     from launcher.storage.interface import StorageError
 
     try:
-        answer = account.client("s3", None).get_bucket_location(Bucket=bucket)
+        answer = account.client("s3", None, patience).get_bucket_location(Bucket=bucket)
     except ClientError as error:
         if code_of(error) == "NoSuchBucket":
             raise StorageError(f"the bucket {bucket!r} does not exist", hint="create it, or correct the URL") from error

@@ -15,7 +15,9 @@ from launcher.cli.documents import status_document
 from launcher.context import Context
 from launcher.events import Claimed
 from launcher.history import paid_until, usd_now
+from launcher.home import Home
 from launcher.mirror import ALIVE_SECONDS
+from launcher.providers.aws.account import HASTE, AwsAccount
 from launcher.storage.interface import StorageError
 from remote.protocol import AgentStatus, Phase
 
@@ -132,3 +134,16 @@ def test_a_machine_is_off_soon_after_its_agent_has_ended(world):
     assert paid_until(run, ended, now + timedelta(hours=1)) < now + timedelta(minutes=10)
     other = AgentStatus(run_id, "another", Phase.ENDED, later(0).timestamp(), 1.0, 7)
     assert paid_until(run, other, now + timedelta(minutes=20)) == now + timedelta(minutes=20)
+
+
+def test_who_only_looks_does_not_wait_long_for_a_storage_that_does_not_answer(tmp_path, monkeypatch):
+    seen = []
+
+    def client(_account, _service, _region, patience=None):
+        seen.append(patience)
+        raise StorageError("no answer", hint="")
+
+    monkeypatch.setattr(AwsAccount, "client", client)
+    with pytest.raises(StorageError), wiring.storage_at("s3://bucket/runs", Home(tmp_path)):
+        pass
+    assert seen == [HASTE]
