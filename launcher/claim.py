@@ -29,6 +29,11 @@ class HeldElsewhere(JournalBusy):
 
     exit_code = ExitCode.HELD
 
+    def __init__(self, message: str, *, hint: str = "", holder: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.holder = holder
+        """Its host and process."""
+
 
 def take_up(journal: Journal, mirror: Mirror, clock: Clock, report: Reporter, *, by_force: bool = False) -> Run:
     """The run as everybody knows it, claimed for this launcher unless it is settled. The caller holds the lock.
@@ -128,4 +133,5 @@ def _refuse_if_held(mirror: Mirror, run_id: str) -> None:
     raise HeldElsewhere(
         f"run {run_id} is driven by {holder.launcher}, heard {show_duration(holder.silent_seconds)} ago",
         hint=f"watch it: `gpucost attach {run_id}`; take it over: `gpucost resume {run_id} --take-over`",
+        holder=holder.launcher,
     )

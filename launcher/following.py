@@ -25,12 +25,15 @@ def attach(run_id: str, context: Context) -> Run:
     """
     follower = Follower(run_id, context)
     run = follower.look(silent=True)
+    told = False
     while run.state is not State.SETTLED:
         if not _driven_here(run_id, context):
             run = _news(follower, run_id, context)
             if run.state is State.SETTLED:
                 return run
-            context.report(Note(f"no launcher of this machine drives {run_id}; looking into the storage for news"))
+            if not told:
+                context.report(Note(f"no launcher of this machine drives {run_id}; looking into the storage for news"))
+            told = True
             _pause(context, _ASK_SECONDS, run_id)
         context.clock.sleep(LOOK_SECONDS)
         run = follower.look()
@@ -75,12 +78,15 @@ def wait(run_id: str, context: Context) -> Run:
     if run.state is State.SETTLED:
         adopting.refresh(run_id, context)  # a launcher elsewhere may have taken it up again
         run = follower.look()
+    holder = ""
     while run.state is not State.SETTLED:
         if not _driven_here(run_id, context):
             try:
                 return app.go_on(run_id, context, first=lambda run: _tell_taken(run, context))
             except HeldElsewhere as held:
-                context.report(Note(str(held)))
+                if held.holder != holder:
+                    context.report(Note(str(held)))
+                holder = held.holder
                 _pause(context, _ASK_SECONDS, run_id)
                 adopting.refresh(run_id, context)
             except JournalBusy:

@@ -131,7 +131,7 @@ def test_a_run_that_somebody_else_stopped_is_told_from_one_that_was_interrupted_
 
 
 def test_who_waits_is_told_once_that_the_run_is_driven_from_here_now(watching, monkeypatch):
-    held = [HeldElsewhere("driven by elsewhere/1")]
+    held = [HeldElsewhere(f"driven by elsewhere/1, heard {n} s ago", holder="elsewhere/1") for n in (5, 35)]
 
     def go_on(run_id, context, first):
         if held:
@@ -145,7 +145,7 @@ def test_who_waits_is_told_once_that_the_run_is_driven_from_here_now(watching, m
     assert following.wait(RUN_ID, watching.context).outcome is Outcome.DONE
     notes = [update.text for update in watching.updates if isinstance(update, Note)]
     assert notes == [
-        "driven by elsewhere/1",
+        "driven by elsewhere/1, heard 35 s ago",
         f"nobody drove {RUN_ID} any more: it is driven from here, and Ctrl-C ends it, saved",
     ]
 
@@ -154,6 +154,7 @@ def test_who_only_watches_a_run_that_nobody_drives_says_so_and_does_nothing(watc
     watching.goes_on(REST, every=40)
     run = following.attach(RUN_ID, watching.context)
     assert run.outcome is Outcome.DONE
-    assert any("no launcher of this machine drives" in getattr(update, "text", "") for update in watching.updates)
+    notes = [update.text for update in watching.updates if isinstance(update, Note)]
+    assert notes == [f"no launcher of this machine drives {RUN_ID}; looking into the storage for news"]
     assert isinstance(watching.folder.journal.events()[-1], Settled)
     assert len(watching.folder.journal.events()) == len(BEGINNING) + len(REST), "nothing was added from here"
