@@ -6,6 +6,11 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from string import Template
 
+QUIET_MINUTES = 30
+"""A machine on which no agent writes its status for so long ends itself.
+
+A launcher that lives starts the agent again, or gives it up, long before."""
+
 
 def template_text(name: str) -> str:
     """A template as it is."""
@@ -13,6 +18,9 @@ def template_text(name: str) -> str:
 
 
 def user_data(deadline: datetime) -> str:
-    """What a machine does first: arm its own power-off at `deadline`. No secret: anyone in the account can read it."""
+    """What a machine does first: arm its own power-off at `deadline`, and watch its agent.
+
+    No secret: anyone in the account can read it.
+    """
     stamp = deadline.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return Template(template_text("user-data.sh")).substitute(deadline=stamp)
+    return Template(template_text("user-data.sh")).substitute(deadline=stamp, quiet_minutes=QUIET_MINUTES)

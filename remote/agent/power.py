@@ -17,6 +17,10 @@ log = logging.getLogger(__name__)
 
 COMMAND_SECONDS = 30.0
 AGAIN_SECONDS = 5.0
+TERMINATED = (-15, 143)
+"""The shutdown's own SIGTERM met the command that asked for it: directly, or through a shell or sudo."""
+UNDER_WAY = "already a shutdown"
+"""What systemd answers to a second power-off while the first one goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +43,14 @@ class Power:
             board.publish()
             self.clock.sleep(self.job.beat_seconds)
         log.info("powering off")
+        accepted = False
         while True:
-            accepted = self.off()
-            if accepted and terminated():
-                return
-            self.clock.sleep(AGAIN_SECONDS)
+            accepted = self.off() or accepted
+            again = self.clock.monotonic() + AGAIN_SECONDS
+            while self.clock.monotonic() < again:
+                if accepted and terminated():
+                    return
+                self.clock.sleep(self.job.beat_seconds)
 
     def off(self) -> bool:
         """One try, and whether the machine accepted it. A failure is logged; the caller comes again."""
@@ -53,7 +60,7 @@ class Power:
         except (OSError, TimeoutError) as error:
             log.warning("power-off: %s", error)
             return False
-        return answer.code == 0
+        return answer.code == 0 or answer.code in TERMINATED or UNDER_WAY in answer.output
 
     def _has_time(self) -> bool:
         self.limits.refresh()

@@ -1,4 +1,4 @@
-"""The first act of a machine: its own power-off at the deadline."""
+"""The first acts of a machine: its own power-off at the deadline, and the watch over its agent."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from string import Template
 
 import pytest
 
+from launcher.clouds import AWS
+from launcher.templating import QUIET_MINUTES
+
 TEMPLATE = Path(__file__).parents[2] / "templates" / "user-data.sh"
 FUTURE, PAST = "2099-12-01 02:30:00 UTC", "2020-12-01 02:30:00 UTC"
 LIMIT_BYTES = 16 * 1024
@@ -18,7 +21,7 @@ LIMIT_BYTES = 16 * 1024
 
 
 def rendered(deadline: str) -> str:
-    return Template(TEMPLATE.read_text()).substitute(deadline=deadline)
+    return Template(TEMPLATE.read_text()).substitute(deadline=deadline, quiet_minutes=QUIET_MINUTES)
 
 
 def run(root: Path, deadline: str) -> tuple[list[str], Path]:
@@ -41,18 +44,68 @@ def test_it_enables_a_timer_at_an_absolute_time_that_survives_a_reboot(tmp_path:
     assert "Persistent=true" in timer
     assert "WantedBy=timers.target" in timer
     assert "ExecStart=/sbin/shutdown -h now" in (units / "gpucost-deadline.service").read_text().splitlines()
-    assert calls == ["systemctl enable --now gpucost-deadline.timer"]
+    assert calls == [
+        "systemctl enable --now gpucost-deadline.timer",
+        "systemctl enable --now gpucost-watch.service",
+    ]
 
 
 def test_it_may_run_twice(tmp_path: Path) -> None:
     run(tmp_path, FUTURE)
     calls, _ = run(tmp_path, FUTURE)
-    assert len(calls) == 2
+    assert len(calls) == 4
+    assert len((tmp_path / "etc/hosts").read_text().splitlines()) == 1
 
 
 def test_a_deadline_that_has_passed_ends_the_machine_at_once(tmp_path: Path) -> None:
     calls, _ = run(tmp_path, PAST)
-    assert calls[-1] == "shutdown -h now"
+    assert "shutdown -h now" in calls
+
+
+def watched(root: Path, minutes: int, writes: str) -> list[str]:
+    """The calls of the watch in so many minutes; `writes` is what an agent does in each (`$minute`)."""
+    _, units = run(root, FUTURE)
+    program = root / "usr/local/sbin/gpucost-watch"
+    assert f"ExecStart=/{program.relative_to(root)}" in (units / "gpucost-watch.service").read_text().splitlines()
+    (root / "calls").unlink()
+    status = root / "home/ubuntu/gpucost/run-1/status.json"
+    status.parent.mkdir(parents=True)
+    sleep = program.with_name("sleep")
+    sleep.write_text(
+        f"""#!/bin/sh
+        minute=$(( $(cat "$GPUCOST_ROOT/minute" 2>/dev/null || echo 0) + 1 ))
+        echo $minute >"$GPUCOST_ROOT/minute"
+        status={status}
+        {writes}
+        [ $minute -le {minutes} ]
+        """
+    )
+    sleep.chmod(0o755)
+    environment = {"GPUCOST_ROOT": str(root), "PATH": f"{program.parent}:{os.environ['PATH']}"}
+    subprocess.run([program], env=environment, check=True, timeout=60)
+    calls = root / "calls"
+    return calls.read_text().splitlines() if calls.exists() else []
+
+
+def test_a_machine_whose_agent_died_while_nobody_watches_powers_itself_off(tmp_path: Path) -> None:
+    dies = 'if [ $minute -le 5 ]; then touch -d "@$minute" "$status"; fi'
+    assert watched(tmp_path / "a", 5 + QUIET_MINUTES - 1, dies) == []
+    assert watched(tmp_path / "b", 5 + QUIET_MINUTES + 1, dies) == ["shutdown -h now"] * 2, "tried until it is off"
+
+
+def test_a_machine_to_which_no_agent_ever_comes_powers_itself_off(tmp_path: Path) -> None:
+    assert watched(tmp_path / "a", QUIET_MINUTES - 1, ":") == []
+    assert watched(tmp_path / "b", QUIET_MINUTES, ":") == ["shutdown -h now"]
+
+
+def test_an_agent_at_work_or_started_again_in_time_is_left_alone(tmp_path: Path) -> None:
+    assert watched(tmp_path / "a", 3 * QUIET_MINUTES, 'touch -d "@$minute" "$status"') == []
+    again = f'if [ $((minute % {QUIET_MINUTES - 1})) -eq 1 ]; then touch -d "@$minute" "$status"; fi'
+    assert watched(tmp_path / "b", 3 * QUIET_MINUTES, again) == []
+
+
+def test_a_launcher_that_lives_acts_on_a_dead_agent_before_the_machine_does() -> None:
+    assert max(AWS.beat_limit_seconds + AWS.install_limit_seconds, AWS.silence_limit_seconds) < QUIET_MINUTES * 60
 
 
 def test_it_fits_and_downloads_nothing() -> None:
@@ -66,10 +119,12 @@ def test_it_fits_and_downloads_nothing() -> None:
 )
 def test_systemd_reads_the_units(tmp_path: Path) -> None:
     _, units = run(tmp_path, FUTURE)
-    timer = units / "gpucost-deadline.timer"
+    timer, service = units / "gpucost-deadline.timer", units / "gpucost-watch.service"
     assert subprocess.run(["systemd-analyze", "calendar", FUTURE], capture_output=True, check=False).returncode == 0
-    checked = subprocess.run(["systemd-analyze", "verify", str(timer)], capture_output=True, text=True, check=False)
-    assert "gpucost-deadline" not in checked.stderr
+    argv = ["systemd-analyze", "verify", str(timer), str(service)]
+    said = subprocess.run(argv, capture_output=True, text=True, check=False).stderr.splitlines()
+    missing_here = "Command /usr/local/sbin/gpucost-watch "
+    assert [line for line in said if "gpucost-" in line and missing_here not in line] == []
 
 
 SHELLCHECK = shutil.which("shellcheck") or shutil.which("shellcheck", path=str(Path(sys.executable).parent))
@@ -80,3 +135,5 @@ def test_shellcheck_has_nothing_to_say(tmp_path: Path) -> None:
     script = tmp_path / "user-data.sh"
     script.write_text(rendered(FUTURE))
     subprocess.run([str(SHELLCHECK), str(script)], check=True)
+    run(tmp_path, FUTURE)
+    subprocess.run([str(SHELLCHECK), str(tmp_path / "usr/local/sbin/gpucost-watch")], check=True)

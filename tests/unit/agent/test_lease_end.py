@@ -9,6 +9,7 @@ import pytest
 from agent_ports import MachineGone
 
 from remote import protocol
+from remote.agent.processes import Answer
 from remote.protocol import Budget, Phase, PricePoint, Reason, TaskProgress, TaskState
 
 
@@ -52,6 +53,33 @@ def test_a_power_off_that_fails_is_tried_until_it_works(lease) -> None:
     one.clock.at(200, lambda: one.programs.answers.update(poweroff=MachineGone()))
     one.run()
     assert one.programs.commands.count(["poweroff"]) > 20
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(-15, ""),
+        Answer(143, "Terminated"),
+        Answer(1, "Call to PowerOff failed: There's already a shutdown or sleep operation in progress"),
+    ],
+)
+def test_an_agent_whose_power_off_meets_its_own_shutdown_leaves_at_once(lease, answer: Answer) -> None:
+    one = lease(linger_seconds=0)
+    supervisor = one.supervisor()
+    one.programs.answers["poweroff"] = answer
+    one.clock.at(60, supervisor.terminate)
+    supervisor.run()
+    assert one.clock.time <= one.clock.start + 62
+
+
+def test_an_agent_leaves_within_a_beat_of_the_shutdown_that_it_asked_for(lease) -> None:
+    one = lease(linger_seconds=0)
+    supervisor = one.supervisor()
+    one.programs.answers["poweroff"] = Answer(0, "")
+    one.clock.at(58, lambda: one.programs.answers.update(poweroff=Answer(1, "busy")))
+    one.clock.at(61, supervisor.terminate)
+    supervisor.run()
+    assert one.clock.time <= one.clock.start + 63
 
 
 def test_a_lost_lease_folder_still_ends_at_the_deadline(lease) -> None:
