@@ -318,7 +318,10 @@ def _bucket(url: str) -> str:
 
 
 def _bucket_region(account: AwsAccount, bucket: str, patience: Patience | None = None) -> str:
+    from xml.etree.ElementTree import ParseError
+
     from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
 
     from launcher.providers.aws.errors import code_of, translate
     from launcher.storage.interface import StorageError
@@ -329,8 +332,10 @@ def _bucket_region(account: AwsAccount, bucket: str, patience: Patience | None =
         if code_of(error) == "NoSuchBucket":
             raise StorageError(f"the bucket {bucket!r} does not exist", hint="create it, or correct the URL") from error
         raise translate(error) from error
-    except BotoCoreError as error:
+    except (BotoCoreError, ResponseParserError) as error:
         raise translate(error) from error
+    except ParseError as error:  # the SDK reads this one answer in a way of its own
+        raise UnreachableError(f"the answer about the bucket {bucket!r} cannot be read: {error}") from error
     return str(answer.get("LocationConstraint") or "us-east-1")
 
 

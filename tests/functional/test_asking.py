@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from datetime import timedelta
+from xml.etree.ElementTree import ParseError
 
 import pytest
+from botocore.parsers import ResponseParserError
 from cut_journal import Cut
 from launcher_world import World
 from run_cases import later
@@ -13,6 +15,7 @@ from run_cases import later
 from launcher import asking, wiring
 from launcher.cli.documents import status_document
 from launcher.context import Context
+from launcher.errors import ProviderError
 from launcher.events import Claimed
 from launcher.history import paid_until, usd_now
 from launcher.home import Home
@@ -147,3 +150,14 @@ def test_who_only_looks_does_not_wait_long_for_a_storage_that_does_not_answer(tm
     with pytest.raises(StorageError), wiring.storage_at("s3://bucket/runs", Home(tmp_path)):
         pass
     assert seen == [HASTE]
+
+
+@pytest.mark.parametrize("error", [ParseError("no element found"), ResponseParserError("invalid XML")])
+def test_an_answer_that_is_none_of_the_storage_counts_as_no_answer(tmp_path, monkeypatch, error):
+    class Portal:
+        def get_bucket_location(self, **_):
+            raise error
+
+    monkeypatch.setattr(AwsAccount, "client", lambda *_: Portal())
+    with pytest.raises(ProviderError), wiring.storage_at("s3://bucket/runs", Home(tmp_path)):
+        pass
