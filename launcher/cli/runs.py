@@ -149,7 +149,7 @@ def wait_command(run: str | None, *, as_json: bool) -> int:
 
     context = make_context()
     run_id = adopting.find(run, context)
-    with _left_alone(run_id):
+    with _left_alone(run_id, context):
         return finish(following.wait(run_id, context), as_json=as_json, watcher=this_launcher(context.home).name)
 
 
@@ -164,15 +164,17 @@ def attach_command(run: str | None, *, as_json: bool) -> int:
 
     context = make_context()
     run_id = adopting.find(run, context)
-    with _left_alone(run_id):
+    with _left_alone(run_id, context):
         return finish(following.attach(run_id, context), as_json=as_json, watcher=this_launcher(context.home).name)
 
 
 @contextmanager
-def _left_alone(run_id: str) -> Iterator[None]:
+def _left_alone(run_id: str, context: Context) -> Iterator[None]:
     """Ctrl-C while only watching ends the watching."""
     try:
         yield
     except KeyboardInterrupt:
-        click.echo(f"not watching any more; {run_id} goes on: `gpucost stop {run_id}` ends it", err=True)
+        pid = context.home.run(run_id).journal.writer()
+        who = f"process {pid} drives it" if pid else "no launcher of this machine drives it"
+        click.echo(f"not watching any more; {run_id} goes on ({who}): `gpucost stop {run_id}` ends it", err=True)
         sys.exit(ExitCode.INTERRUPTED)

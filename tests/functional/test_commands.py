@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import tarfile
 import zipfile
@@ -12,7 +13,7 @@ import pytest
 from data_sets import BOX, YAML, make_set, write_picture
 from run_cases import RUN_ID, SAMPLES, STRAIGHT
 
-from launcher import app, cli
+from launcher import app, cli, following
 from launcher.home import Home
 from launcher.run import Preempted
 
@@ -281,6 +282,23 @@ def test_a_stop_that_is_interrupted_says_what_is_not_gone_and_how_to_go_on(gpuco
     assert code == 130
     assert "its machine i-1 is not confirmed gone, nobody ends it now" in err
     assert f"`gpucost stop {RUN_ID}` goes on with it" in err
+
+
+@pytest.mark.parametrize("command", ["wait", "attach"])
+def test_who_stops_watching_is_told_that_the_run_goes_on_and_who_drives_it(gpucost, tmp_path, monkeypatch, command):
+    journal = Home(tmp_path / "home").run(RUN_ID).journal
+    for event in STRAIGHT[:5]:
+        journal.append(event)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(following, command, interrupted)
+    with journal.writing():
+        code, _, err = gpucost(command)
+    assert code == 130
+    assert f"{RUN_ID} goes on (process {os.getpid()} drives it): `gpucost stop {RUN_ID}` ends it" in err
+    assert "(no launcher of this machine drives it)" in gpucost(command)[2]
 
 
 def test_a_report_goes_to_a_file_whole(gpucost, tmp_path):
