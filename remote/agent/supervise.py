@@ -19,6 +19,7 @@ from remote.agent.power import Power
 from remote.agent.preemption import Notices
 from remote.agent.processes import Child, Programs
 from remote.agent.resume import ResumeCheck
+from remote.agent.retry import ending
 from remote.agent.status import Board
 from remote.agent.stop import Stop, StopSources
 from remote.agent.trainer import Trainer, TrainerSettings
@@ -30,6 +31,10 @@ log = logging.getLogger(__name__)
 
 STAGE_SILENCE_SECONDS = 900.0
 """Unpacking a large archive reports nothing while it goes on."""
+STAGE_STARTS = 3
+"""A staging that something killed goes on from what is on the disk; one that is killed again and again does not."""
+HUNG = 124
+"""The exit code of a program that was ended for its silence, as that of `timeout`."""
 OUTCOME_UPLOAD_SECONDS = 60.0
 LAST_POST_SECONDS = 10.0
 """What the copy of the last status may take before the machine is left; the outcome is stored by then."""
@@ -106,8 +111,7 @@ class Supervisor:
         problem = unfit(self._job, self._paths.root, self._programs)
         if problem is None:
             self._board.enter(Phase.STAGING)
-            self._paths.stage_outcome.unlink(missing_ok=True)
-            code = self._watched("stage", STAGE_SILENCE_SECONDS)
+            code = self._staging()
             outcome = self._transfers.outcome(self._paths.stage_outcome)
             self._downloaded = 0 if outcome is None else outcome.bytes
             if self._stop is not None:
@@ -122,8 +126,18 @@ class Supervisor:
         self._board.end(Reason.STAGING_FAILED, problem)
         return None
 
+    def _staging(self) -> int:
+        """Run staging, again where it was killed by another hand than ours; its last exit code."""
+        for start in range(1, STAGE_STARTS + 1):
+            self._paths.stage_outcome.unlink(missing_ok=True)
+            code = self._watched("stage", STAGE_SILENCE_SECONDS)
+            if code >= 0 or self._stop is not None:
+                break
+            log.warning("transfer stage, start %d of %d: %s", start, STAGE_STARTS, ending(code))
+        return code
+
     def _watched(self, verb: str, silence_seconds: float) -> int:
-        """Run a verb of the transfer program to its end, a stop or its silence; its exit code."""
+        """Run a verb of the transfer program to its end, a stop or its silence; its exit code, HUNG for silence."""
         try:
             child = self._transfers.start(verb)
         except OSError as error:
@@ -134,7 +148,8 @@ class Supervisor:
             self._pause()
             if self._stop is not None or silence.seconds() > silence_seconds:
                 log.warning("transfer %s is ended", verb)
-                return self._killed(child)
+                code = self._killed(child)
+                return HUNG if self._stop is None else code
         return code
 
     def _killed(self, child: Child) -> int:

@@ -125,11 +125,31 @@ def test_a_staging_that_leaves_no_outcome_is_told_by_its_log(lease) -> None:
 
     def crash(child) -> None:
         child.ends_in(2, -11)
-        one.paths.transfer.mkdir(parents=True)
+        one.paths.transfer.mkdir(parents=True, exist_ok=True)
         one.paths.transfer_log("stage").write_text("a line\nImportError: no boto3\n\n")
 
     one.programs.plans["transfer/stage"] = [crash]
     assert one.run().message == "transfer stage: killed by signal 11: ImportError: no boto3"
+
+
+def killed(child) -> None:
+    child.ends_in(2, -9)
+
+
+def test_a_staging_that_is_killed_is_started_again_and_the_run_goes_on(lease) -> None:
+    one = lease()
+    one.programs.plans["transfer/stage"] = [killed, killed, one.staging()]
+    assert one.run().reason is Reason.COMPLETED
+    assert one.programs.names().count("transfer/stage") == 3
+
+
+def test_a_staging_that_is_killed_again_and_again_fails(lease) -> None:
+    one = lease()
+    one.programs.plans["transfer/stage"] = [killed]
+    status = one.run()
+    assert status.reason is Reason.STAGING_FAILED
+    assert "killed by signal 9" in status.message
+    assert one.programs.names().count("transfer/stage") == 3
 
 
 def test_a_transfer_program_that_cannot_start_is_said_so(lease) -> None:
@@ -145,6 +165,7 @@ def test_a_staging_that_hangs_is_ended(lease) -> None:
     one.programs.plans["transfer/stage"] = [one.staging(seconds=10_000)]
     assert one.run().reason is Reason.STAGING_FAILED
     assert one.clock.time - one.clock.start < 1000
+    assert one.programs.names().count("transfer/stage") == 1
 
 
 def test_too_few_pictures_never_start_a_training(lease) -> None:
