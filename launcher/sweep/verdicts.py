@@ -21,6 +21,8 @@ minutes in all at the default limits), and clocks may differ."""
 ALIVE_WITHIN = timedelta(minutes=15)
 """Agents and launchers post once a minute: fifteen posts missed in a row, in a storage that answers, are no slow link.
 Being late by so much costs cents, being early a training."""
+AHEAD_AT_MOST = timedelta(hours=14)
+"""A clock set to another zone is wrong by so much at most; what claims a later time is no sign of life."""
 LONGEST = timedelta(seconds=MAX_SECONDS)
 """No run may have a deadline farther away than this."""
 
@@ -63,7 +65,7 @@ class Heartbeat:
         """Why the run counts as alive; empty where it does not."""
         if self.driven_by:
             return f"run lives: driven by {self.driven_by}"
-        if self.heard_at is not None and now - self.heard_at <= ALIVE_WITHIN:
+        if self.heard_at is not None and -AHEAD_AT_MOST <= now - self.heard_at <= ALIVE_WITHIN:
             return f"run lives: {self.by} heard {_ago(self.heard_at, now)}"
         if self.unreadable:
             return f"counts as alive: its heartbeat cannot be read ({self.unreadable})"
@@ -78,6 +80,8 @@ class Heartbeat:
         """How long nothing was heard."""
         if self.newest is None:
             return "nothing was ever heard of its run"
+        if self.newest - now > AHEAD_AT_MOST:
+            return f"its last heartbeat claims to be of {self.newest:%Y-%m-%d}, which proves nothing"
         what = f"{self.by} last heard" if self.newest == self.heard_at else "its launcher let it go"
         return f"{what} {_ago(self.newest, now)}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sweep_cases import OTHER, RUN, hours, thing
@@ -84,8 +84,12 @@ def test_what_belongs_to_a_run_that_lives_is_kept_whatever_its_deadline(kind, be
             Heartbeat(heard_at=hours(-3), by="agent", let_go_at=hours(-1)),
             "its deadline was 2 h 00 min ago, its launcher let it go 1 h 00 min ago",
         ),
+        (
+            Heartbeat(heard_at=datetime(2199, 1, 1, tzinfo=UTC), by="agent"),
+            "its deadline was 2 h 00 min ago, its last heartbeat claims to be of 2199-01-01, which proves nothing",
+        ),
     ],
-    ids=["silent-for-long", "let-go"],
+    ids=["silent-for-long", "let-go", "far-ahead"],
 )
 def test_a_run_that_was_not_heard_for_long_does_not_live(beat, reason):
     found = verdict(thing(Kind.INSTANCE, deadline=PAST), beat)
