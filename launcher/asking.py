@@ -6,6 +6,7 @@ Nothing is changed there; what is newer there is brought here.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
 from launcher import adopting, wiring
@@ -61,6 +62,8 @@ class View:
     """What it answered."""
     cloud_said: str
     """Why the cloud holds no stop for the open machine."""
+    at: datetime
+    """When it was looked at."""
 
     @property
     def driven(self) -> bool:
@@ -71,7 +74,9 @@ class View:
     def stops(self) -> tuple[Stop, ...]:
         """The four stops of the open machine."""
         lease = self.run.lease
-        return () if lease is None else stops_of(lease, self.status, driven=self.driven, cloud_said=self.cloud_said)
+        if lease is None:
+            return ()
+        return stops_of(lease, self.status, self.at, driven=self.driven, cloud_said=self.cloud_said)
 
     @property
     def driver(self) -> str:
@@ -107,7 +112,7 @@ def view(run_id: str, context: Context, *, thoroughly: bool = False) -> View:
         run = word.run
     status = word.status if word is not None and word.status is not None else folder.last_status()
     usd = usd_now(run, context, status)
-    return View(run, status, usd, pid, asked, word, _cloud_said(folder, run))
+    return View(run, status, usd, pid, asked, word, _cloud_said(folder, run), context.clock.now())
 
 
 def _cloud_said(folder: RunFolder, run: Run) -> str:

@@ -173,7 +173,7 @@ def _stops(event: CloudStopArmed, run: Run) -> str:
     if run.lease is None:
         return event.message
     said = "" if event.until is not None else event.message
-    return show_stops(stops_of(run.lease, None, driven=True, cloud_said=said), run.lease.deadline)
+    return show_stops(stops_of(run.lease, None, event.at, driven=True, cloud_said=said), run.lease.deadline)
 
 
 def _staged(run: Run) -> str:

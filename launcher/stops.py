@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from launcher.events import Lease
+from launcher.units import show_duration
 from remote.protocol import AgentStatus, Phase
+
+FRESH_SECONDS = 600
+"""An agent speaks once a minute at least; one that was silent for so long is not counted on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +26,11 @@ class Stop:
     """When it ends the machine by itself; the launcher does so when it is told, or the run is over."""
 
 
-def stops_of(lease: Lease, status: AgentStatus | None, *, driven: bool, cloud_said: str = "") -> tuple[Stop, ...]:
+def stops_of(
+    lease: Lease, status: AgentStatus | None, now: datetime, *, driven: bool, cloud_said: str = ""
+) -> tuple[Stop, ...]:
     """The four stops of a lease's machine, as far as is known. `cloud_said`: why the cloud holds none."""
-    return _stops(lease, "" if driven else "nobody drives the run", _agent_missing(lease, status), cloud_said)
+    return _stops(lease, "" if driven else "nobody drives the run", _agent_missing(lease, status, now), cloud_said)
 
 
 def stops_while_training(lease: Lease) -> tuple[Stop, ...]:
@@ -44,10 +50,13 @@ def _stops(lease: Lease, launcher: str, agent: str, cloud_said: str) -> tuple[St
     )
 
 
-def _agent_missing(lease: Lease, status: AgentStatus | None) -> str:
+def _agent_missing(lease: Lease, status: AgentStatus | None, now: datetime) -> str:
     if status is None or status.lease_id != lease.lease_id:
         return "not heard of yet"
-    return "it has ended" if status.phase is Phase.ENDED else ""
+    if status.phase is Phase.ENDED:
+        return "it has ended"
+    silent = now.timestamp() - status.at
+    return f"not heard for {show_duration(silent)}" if silent > FRESH_SECONDS else ""
 
 
 def show_stops(stops: Sequence[Stop], off_by: datetime) -> str:

@@ -51,6 +51,8 @@ def down_command(*, force: bool) -> None:
         return
     embedded.take_down(home)
     click.echo("the embedded cloud is down: no process, port or folder is left")
+    for run_id in running:
+        click.echo(f"the machine of {run_id} went with it: `gpucost stop {run_id}` closes its account", err=True)
     if lost:
         click.echo(f"{_runs(lost)} can no longer be resumed from checkpoints", err=True)
 

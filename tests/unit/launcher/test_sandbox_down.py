@@ -53,3 +53,11 @@ def test_a_run_that_is_done_keeps_nothing_up(tmp_path, ended):
     run_with(tmp_path, STRAIGHT[5:])
     assert CliRunner().invoke(sandbox_command, ["down"]).exit_code == 0
     assert len(ended) == 1
+
+
+def test_a_run_whose_machine_goes_with_it_is_named_with_what_closes_its_account(tmp_path, ended):
+    run_with(tmp_path, ())
+    found = CliRunner().invoke(sandbox_command, ["down"])
+    assert "needs the embedded cloud" in str(found.exception)
+    found = CliRunner().invoke(sandbox_command, ["down", "--force"])
+    assert f"the machine of {RUN_ID} went with it: `gpucost stop {RUN_ID}` closes its account" in found.output

@@ -15,7 +15,7 @@ def heard(phase=Phase.TRAINING, lease_id=f"{RUN_ID}-1"):
 
 
 def shown(made, status, **more):
-    return show_stops(stops_of(made, status, **more), made.deadline)
+    return show_stops(stops_of(made, status, later(100), **more), made.deadline)
 
 
 def test_all_four_are_counted_and_named_with_their_time():
@@ -40,3 +40,8 @@ def test_before_there_is_a_machine_only_the_launcher_ends_it():
     text = shown(lease(), None, driven=True)
     assert text.startswith("1 of 4 stops armed: launcher;")
     assert "machine timer (no machine yet), cloud schedule (not asked yet)" in text
+
+
+def test_an_agent_that_was_silent_for_long_is_not_counted_on():
+    silent = show_stops(stops_of(LEASE, heard(), later(3601), driven=True), LEASE.deadline)
+    assert "NOT armed: agent (not heard for 1 h 00 min)" in silent
