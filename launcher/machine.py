@@ -111,7 +111,8 @@ class Machine:
         """The last lines of a task's log, the agent's own log where the task has none."""
         log = shlex.quote(str(self._paths.task(task).log))
         agent = shlex.quote(str(self._paths.agent_log))
-        return self._run(f"tail -n {_LOG_TAIL_LINES} {log} 2>/dev/null || tail -n {_LOG_TAIL_LINES} {agent}")
+        tail = self._run(f"tail -n {_LOG_TAIL_LINES} {log} 2>/dev/null || tail -n {_LOG_TAIL_LINES} {agent}")
+        return protocol.printable(tail.replace("\r", "\n"))
 
     def _session_now(self) -> SshSession:
         if self._session is None:

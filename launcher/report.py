@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from launcher.events import Event
 from launcher.run import Run
-from remote.protocol import AgentStatus
+from remote.protocol import AgentStatus, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,10 @@ class Note:
     """Something worth a line: a wait, a retry, a warning."""
 
     text: str
+
+    def __post_init__(self) -> None:
+        """Much of it was said by a machine or a service: nothing in it may drive the terminal."""
+        object.__setattr__(self, "text", printable(self.text))
 
 
 Update = Happened | Beat | Note

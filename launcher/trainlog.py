@@ -8,7 +8,7 @@ from launcher.errors import BadInput, ProviderError
 from launcher.results import results_folder
 from launcher.run import Run
 from launcher.storage.interface import StorageError
-from remote.protocol import StoredRun
+from remote.protocol import StoredRun, printable
 
 _LOG = "train.log"
 
@@ -17,7 +17,7 @@ def kept_log(run: Run, task: str, tasks: tuple[str, ...], context: Context) -> s
     """The whole log from the results folder, else from the storage. Raises BadInput where neither has one."""
     kept = results_folder(run, task, tasks) / _LOG
     if kept.exists():
-        return kept.read_text(encoding="utf-8", errors="replace")
+        return _shown(kept.read_bytes())
     if not run.attempt:
         raise BadInput(f"run {run.run_id} has no log yet", hint=f"results will be in {run.results_dir}")
     return stored_log(run, task, context)
@@ -33,4 +33,8 @@ def stored_log(run: Run, task: str, context: Context) -> str:
     if content is None:
         hint = "the agent copies it there every few minutes; the machine that launched the run sees it live"
         raise BadInput(f"there is no log of {task} in {run.opened.storage_url}/{run.run_id} yet", hint=hint)
-    return content.decode("utf-8", "replace")
+    return _shown(content)
+
+
+def _shown(log: bytes) -> str:
+    return printable(log.decode("utf-8", "replace").replace("\r", "\n"))

@@ -17,9 +17,13 @@ from remote.names import LeasePaths as LeasePaths
 from remote.names import StoredRun as StoredRun
 from remote.names import TaskPaths as TaskPaths
 from remote.records import SCHEMA as SCHEMA
+from remote.records import Amount as Amount
+from remote.records import Moment as Moment
 from remote.records import ProtocolError as ProtocolError
+from remote.records import Words as Words
 from remote.records import decode as decode
 from remote.records import encode as encode
+from remote.records import printable as printable
 from remote.records import read as read
 from remote.records import write as write
 from remote.records import write_text as write_text
@@ -93,7 +97,7 @@ class DataSpec:
 class PricePoint:
     """From `since` on, the machine with everything that is billed by its time costs this much."""
 
-    since: float
+    since: Moment
     """Unix seconds."""
     usd_per_hour: float
 
@@ -131,7 +135,7 @@ class AgentJob:
 
     run_id: str
     lease_id: str
-    deadline: float
+    deadline: Moment
     """The machine is off by then, whatever happens."""
     python: list[str]
     """argv prefix of the training environment's interpreter."""
@@ -140,7 +144,7 @@ class AgentJob:
     tasks: list[TaskSpec]
     poweroff: list[str]
     """argv that ends the machine, tried until it does."""
-    launched_at: float = 0.0
+    launched_at: Moment = 0.0
     """When the machine began to run, by the launcher's clock: no clock of the machine may say less."""
     concurrent: int = 1
     """How many tasks share the machine at a time."""
@@ -171,7 +175,7 @@ class AgentJob:
 class Checkpoint:
     """A checkpoint whose manifest is in the storage: the object was complete before it."""
 
-    task: str
+    task: Words
     epoch: int
     """Epochs finished."""
     step: int
@@ -179,7 +183,7 @@ class Checkpoint:
     """Full URL of the object."""
     sha256: str
     size: int
-    at: float
+    at: Moment
 
 
 @dataclass(frozen=True)
@@ -204,9 +208,9 @@ class TaskProgress:
     """Step of the checkpoint that `last.pt` is as this is written; none: the trainer does not tell."""
     saved_epoch: int | None = None
     """Epochs finished in that checkpoint."""
-    checkpoint_seconds: float | None = None
+    checkpoint_seconds: Amount | None = None
     """Between two checkpoints, as the trainer chose it from the hazard and its own measured saving time."""
-    at: float = 0.0
+    at: Moment = 0.0
     schema: int = SCHEMA
 
 
@@ -214,12 +218,12 @@ class TaskProgress:
 class TaskStatus:
     """What the agent knows of one task."""
 
-    name: str
+    name: Words
     state: TaskState = TaskState.WAITING
     attempts: int = 0
     exit_code: int | None = None
     """The trainer's own; negative: ended by that signal."""
-    message: str = ""
+    message: Words = ""
     progress: TaskProgress | None = None
 
 
@@ -230,14 +234,14 @@ class AgentStatus:
     run_id: str
     lease_id: str
     phase: Phase
-    at: float
+    at: Moment
     """The beat: when this file was written."""
-    started_at: float
+    started_at: Moment
     pid: int
     tasks: list[TaskStatus] = field(default_factory=list)
-    notice: dict[str, str] | None = None
+    notice: dict[str, Words] | None = None
     """The preemption notice as the metadata service gave it: `action` and `time`."""
-    rebalance: str | None = None
+    rebalance: Words | None = None
     """When the provider said that a preemption has become likely; training goes on."""
     checkpoint: Checkpoint | None = None
     """The newest one of a task in the storage; the tasks are named in turn."""
@@ -246,8 +250,8 @@ class AgentStatus:
     downloaded_bytes: int = 0
     """Fetched from it."""
     reason: Reason | None = None
-    message: str = ""
-    phase_seconds: dict[str, float] = field(default_factory=dict)
+    message: Words = ""
+    phase_seconds: dict[str, Amount] = field(default_factory=dict)
     """How long each finished phase took."""
     schema: int = SCHEMA
 
@@ -257,7 +261,7 @@ class StopCommand:
     """`command.json`, launcher to agent: stop training with a checkpoint, sync, end."""
 
     reason: Reason
-    at: float
+    at: Moment
     schema: int = SCHEMA
 
 
@@ -266,7 +270,7 @@ class TransferOutcome:
     """What the transfer program renews while it works: `transfer/stage.json` and `transfer/sync.json`."""
 
     ok: bool
-    message: str = ""
+    message: Words = ""
     final: bool = False
     """Nothing more will come: staging is done, or the final sync is."""
     bytes: int = 0
@@ -276,7 +280,7 @@ class TransferOutcome:
     """Folder of the staged data set; of staging only."""
     restored: dict[str, int] = field(default_factory=dict)
     """Step of the checkpoint that was put in place, by task; of staging only."""
-    at: float = 0.0
+    at: Moment = 0.0
     schema: int = SCHEMA
 
 
@@ -293,9 +297,9 @@ class ArtifactFile:
 class ArtifactList:
     """`artifacts.json` of one task: written after every file that it names."""
 
-    task: str
+    task: Words
     files: list[ArtifactFile]
-    at: float
+    at: Moment
     schema: int = SCHEMA
 
 
@@ -303,12 +307,12 @@ class ArtifactList:
 class Manifest:
     """The commit point of one checkpoint in the storage, written after its object."""
 
-    task: str
+    task: Words
     epoch: int
     step: int
     key: str
     """Name of the object, relative to the folder of the manifest."""
     sha256: str
     size: int
-    at: float
+    at: Moment
     schema: int = SCHEMA

@@ -6,6 +6,7 @@ Knows no record by name; `remote.protocol` has them.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -13,15 +14,48 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 SCHEMA = 1
+
+LAST_MOMENT = 4_102_444_800.0
+"""The year 2100, in Unix seconds: what claims a later time is a mistake, and no date can be reckoned from it."""
 
 Record = TypeVar("Record")
 
 
 class ProtocolError(Exception):
     """A file of the protocol is malformed or of another schema version; the message names the file and the reason."""
+
+
+def is_moment(value: float, where: str) -> float:
+    """`value`, where it is a time that dates can be reckoned with. Raises ValueError."""
+    if not 0 <= value <= LAST_MOMENT:
+        raise ValueError(f"{where}: {value!r} is no time")
+    return value
+
+
+def is_finite(value: float, where: str) -> float:
+    """`value`, where it is a number. Raises ValueError."""
+    if not math.isfinite(value):
+        raise ValueError(f"{where}: {value!r} is no number")
+    return value
+
+
+def printable(text: str, _where: str = "") -> str:
+    """`text` without what a terminal would obey: of control characters, only line ends and tabs are left."""
+    return "".join(char if char in "\n\t" or not _is_control(char) else "\ufffd" for char in text)
+
+
+def _is_control(char: str) -> bool:
+    return char < " " or "\x7f" <= char <= "\x9f"
+
+
+Moment = Annotated[float, is_moment]
+"""Unix seconds of a time in this century."""
+Amount = Annotated[float, is_finite]
+Words = Annotated[str, printable]
+"""What is shown to somebody, of whatever a machine may write."""
 
 
 def encode(record: object) -> str:
@@ -61,7 +95,7 @@ def decode(text: str, kind: type[Record], origin: str) -> Record:
     """Record from JSON text. Raises ProtocolError: not JSON, another schema, a missing, unknown or ill-typed field."""
     try:
         raw = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"{origin}: not JSON: {error}") from error
     if not isinstance(raw, dict):
         raise ProtocolError(f"{origin}: expected an object, found {type(raw).__name__}")
@@ -69,7 +103,7 @@ def decode(text: str, kind: type[Record], origin: str) -> Record:
         raise ProtocolError(f"{origin}: schema {raw.get('schema')!r}, this version reads {SCHEMA}")
     try:
         return _build(kind, raw)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ProtocolError(f"{origin}: {error}") from error
 
 
@@ -88,12 +122,15 @@ Reader = Callable[[object, str], Any]
 @cache
 def _readers(kind: type) -> dict[str, Reader]:
     """By field. Made once: a status is read all the time, and working out its annotations takes longer."""
-    return {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
+    return {name: _reader(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
 
 
 def _reader(hint: Any) -> Reader:  # noqa: ANN401 - an annotation may be any object
     """Makes the value what its annotation wants: records and enums are made, plain values only checked."""
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        plain, check = _reader(arguments[0]), arguments[1]
+        return lambda value, where: check(plain(value, where), where)
     if origin in (Union, UnionType):
         some = _reader(arguments[0])
         return lambda value, where: None if value is None else some(value, where)

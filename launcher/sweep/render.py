@@ -14,6 +14,7 @@ from launcher.sweep.looking import Sweep, unknown_costs, usd_per_day
 from launcher.sweep.removing import Done
 from launcher.sweep.verdicts import Judged
 from launcher.units import show_duration, show_usd
+from remote.protocol import printable
 
 HEAD = ("  kind", "id", "where", "age", "deadline", "USD/day", "what it is", "what happens, and why")
 NARROW = (0, 1, 2, 3, 4, 5, 7)
@@ -44,7 +45,7 @@ def show_sweep(sweep: Sweep, *, width: int = WIDE) -> str:
         shown += ["", owner, *(next(left) for _ in group)]
     shown += ["", f"in all: {_cost(sweep.items)} for {_count(sweep.items)} in {_regions(sweep)}"]
     orphans = f"orphans: {_cost(sweep.orphans)} for {_count(sweep.orphans)}" if sweep.orphans else "no orphans"
-    return "\n".join([*shown, orphans])
+    return printable("\n".join([*shown, orphans]))
 
 
 def _owner(found: Found, sweep: Sweep) -> str:
@@ -65,7 +66,7 @@ def show_gaps(gaps: Sequence[Gap]) -> list[str]:
     for gap in gaps:
         groups.setdefault((gap.what, gap.reason[:40]), []).append(gap)
     return [
-        f"NOT COMPLETE: {what} of {_where(group)} could not be listed: {group[0].reason[:_REASON_LETTERS]}"
+        printable(f"NOT COMPLETE: {what} of {_where(group)} could not be listed: {group[0].reason[:_REASON_LETTERS]}")
         for (what, _), group in groups.items()
     ]
 
@@ -132,7 +133,7 @@ def show_done(done: Sequence[Done], facts: CloudFacts) -> str:
         if one.found.kind is Kind.INSTANCE:
             by_hand = facts.by_hand.format(region=one.found.region, instance_id=one.found.id)
             lines.append(f"  by hand: {by_hand}")
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def _name(found: Found) -> str:

@@ -88,6 +88,11 @@ def test_the_cost_of_a_day_counts_what_stands_without_any_machine(world):
     assert "orphans: $0.2700 a day for 3 things" in text
 
 
+def test_nothing_that_is_found_drives_the_terminal(world):
+    world.cloud.add(replace(MACHINE, note="\x1b[2Jgone"))
+    assert "\x1b" not in show_sweep(world.look())
+
+
 def test_a_cost_that_nobody_knows_is_not_shown_as_nothing(world):
     world.cloud.add(replace(MACHINE, usd_per_day=None))
     sweep = world.look()

@@ -49,6 +49,16 @@ def test_without_the_key_the_log_is_what_the_agent_copied_to_the_storage(runner)
     assert [update.text for update in runner.updates if isinstance(update, Note)][-1].startswith("the key to the")
 
 
+def test_nothing_in_a_log_drives_the_terminal(runner):
+    log = b"10%\r20%\r\n\x1b[2J\xc2\x9b31mred\n"
+    runner.store.objects[StoredRun(runner.run_id).artifact("job", "train.log")] = log
+    assert logged(runner) == "10%\n20%\n\n\ufffd[2J\ufffd31mred\n"
+
+
+def test_nothing_in_a_note_drives_the_terminal():
+    assert Note("the machine says \x1b]0;owned\x07").text == "the machine says \ufffd]0;owned\ufffd"
+
+
 def test_a_log_that_is_not_there_yet_is_one_clear_message(runner):
     with pytest.raises(BadInput, match=f"there is no log of job in .*{runner.run_id} yet"):
         logged(runner)

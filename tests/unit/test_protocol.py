@@ -150,3 +150,36 @@ def test_an_older_status_without_newer_fields_is_readable() -> None:
     raw = json.loads(protocol.encode(replace(RECORDS[1], rebalance=None)))
     del raw["rebalance"]
     assert protocol.decode(json.dumps(raw), AgentStatus, "status.json").rebalance is None
+
+
+@pytest.mark.parametrize("at", ["1e300", "-1.0", "NaN", "Infinity", "1" + "0" * 400])
+@pytest.mark.parametrize("field", ["at", "started_at"])
+def test_a_time_that_is_none_is_refused_whoever_wrote_it(field: str, at: str) -> None:
+    status = AgentStatus("run", "lease", Phase.ENDED, 2.0, 1.0, 77)
+    text = protocol.encode(status).replace(f'"{field}": {getattr(status, field)}', f'"{field}": {at}')
+    with pytest.raises(ProtocolError, match=r"outcome\.json: (AgentStatus\..*is no time|int too large)"):
+        protocol.decode(text, AgentStatus, "outcome.json")
+
+
+def test_a_duration_that_is_no_number_is_refused() -> None:
+    status = AgentStatus("run", "lease", Phase.ENDED, 2.0, 1.0, 77, phase_seconds={"staging": float("inf")})
+    with pytest.raises(ProtocolError, match="is no number"):
+        protocol.decode(protocol.encode(status), AgentStatus, "outcome.json")
+
+
+def test_a_loss_that_is_no_number_is_read_for_what_it_is() -> None:
+    text = protocol.encode(replace(PROGRESS, loss=float("nan")))
+    assert str(protocol.decode(text, TaskProgress, "progress.json").loss) == "nan"
+
+
+def test_json_without_an_end_is_no_record() -> None:
+    with pytest.raises(ProtocolError, match="not JSON"):
+        protocol.decode("[" * 200_000, AgentStatus, "status.json")
+
+
+def test_words_of_a_machine_hold_nothing_that_a_terminal_obeys() -> None:
+    told = TaskStatus("a", message="\x1b[2Jgone\r\x07\x9b31m\nnext\tline: \u00e9")
+    status = AgentStatus("run", "lease", Phase.ENDED, 2.0, 1.0, 77, [told], message="\x1b]0;title\x07")
+    read = protocol.decode(protocol.encode(status), AgentStatus, "status.json")
+    assert read.message == "\ufffd]0;title\ufffd"
+    assert read.tasks[0].message == "\ufffd[2Jgone\ufffd\ufffd\ufffd31m\nnext\tline: \u00e9"
