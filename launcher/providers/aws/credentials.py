@@ -15,6 +15,8 @@ from launcher.providers.aws.errors import translate
 from launcher.providers.interface import CredentialsError
 
 FEDERATION_SECONDS = 36 * 3600
+LAUNCHERS_OWN = ("*/journal/??????.json", "*/launcher.json")
+"""What a launcher alone writes below the prefix: its records, which are the fence between launchers, and its beat."""
 
 
 def machine_credentials(
@@ -43,10 +45,11 @@ def machine_credentials(
 
 
 def machine_policy(bucket: str, prefix: str, data_url: str | None) -> dict[str, object]:
-    """Read, write, delete and list below one prefix; read the data set where it lies elsewhere."""
+    """Use one prefix, but for writing what is the launchers' own; read the data set where it lies elsewhere."""
     below = f"{prefix.strip('/')}/*" if prefix.strip("/") else "*"
     actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
     statements = [_allow(actions, f"{bucket}/{below}"), _allow_listing(bucket, below)]
+    statements.append(_deny_writing([f"{bucket}/{below.removesuffix('*')}{name}" for name in LAUNCHERS_OWN]))
     if data_url is not None:
         data_bucket, _, key = data_url.removeprefix("s3://").partition("/")
         wanted = f"{key}*" if key.endswith("/") or not key else key
@@ -56,6 +59,11 @@ def machine_policy(bucket: str, prefix: str, data_url: str | None) -> dict[str, 
 
 def _allow(actions: list[str], path: str) -> dict[str, object]:
     return {"Effect": "Allow", "Action": actions, "Resource": f"arn:aws:s3:::{path}"}
+
+
+def _deny_writing(paths: list[str]) -> dict[str, object]:
+    resources = [f"arn:aws:s3:::{path}" for path in paths]
+    return {"Effect": "Deny", "Action": ["s3:PutObject", "s3:DeleteObject"], "Resource": resources}
 
 
 def _allow_listing(bucket: str, prefix: str) -> dict[str, object]:

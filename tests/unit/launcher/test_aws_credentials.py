@@ -6,6 +6,7 @@ import configparser
 import json
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import boto3
 import pytest
@@ -14,6 +15,7 @@ from stubbed_aws import REGION, StubbedAccount
 from launcher.providers.aws.account import AwsAccount
 from launcher.providers.aws.credentials import FEDERATION_SECONDS, machine_credentials, machine_policy
 from launcher.providers.interface import RefusedError
+from remote.protocol import StoredRun
 
 NARROW = {
     "AccessKeyId": "ASIANARROWKEY000",
@@ -62,11 +64,13 @@ def test_the_keys_live_as_long_as_the_run_within_what_sts_allows(seconds, asked_
 
 def allows(policy, action, key):
     """Whether the policy lets `action` on the object `key` of the bucket through."""
+    said = set()
     for statement in policy["Statement"]:
-        fits = fnmatchcase(f"arn:aws:s3:::{key}", statement["Resource"])
-        if action in statement["Action"] and fits and statement["Effect"] == "Allow":
-            return True
-    return False
+        named = statement["Resource"]
+        resources = [named] if isinstance(named, str) else named
+        if action in statement["Action"] and any(fnmatchcase(f"arn:aws:s3:::{key}", one) for one in resources):
+            said.add(statement["Effect"])
+    return said == {"Allow"}
 
 
 def test_the_policy_reads_and_writes_below_the_prefix_and_nowhere_else():
@@ -80,6 +84,32 @@ def test_the_policy_reads_and_writes_below_the_prefix_and_nowhere_else():
     assert not allows(policy, "s3:PutBucketPolicy", "bucket")
     (listing,) = [one for one in policy["Statement"] if one["Action"] == ["s3:ListBucket"]]
     assert listing["Condition"] == {"StringLike": {"s3:prefix": "team/runs/*"}}
+
+
+TEMPLATE = Path(__file__).parents[3] / "templates" / "aws-machine-policy.json"
+HANDED_OUT = json.loads(TEMPLATE.read_text().replace("YOUR-BUCKET", "bucket").replace("YOUR-PREFIX", "runs"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "prefix"),
+    [
+        (machine_policy("bucket", "runs", None), "runs/"),
+        (machine_policy("bucket", "", None), ""),
+        (HANDED_OUT, "runs/"),
+    ],
+    ids=["narrow-keys", "no-prefix", "template"],
+)
+@pytest.mark.parametrize("action", ["s3:PutObject", "s3:DeleteObject"])
+def test_no_machine_writes_what_launchers_agree_by(policy, prefix, action):
+    stored = StoredRun("20261201T000000-ab12-mine")
+    for key in (stored.record(1), stored.record(17), stored.launcher_beat):
+        assert not allows(policy, action, f"bucket/{prefix}{key}")
+        assert allows(policy, "s3:GetObject", f"bucket/{prefix}{key}")
+    theirs = [stored.outcome("l-1"), stored.posted_status("l-1")]
+    for task in ("a", "journal", "launcher.json"):
+        theirs += [stored.artifacts(task), stored.artifact(task, "best.pt"), f"{stored.checkpoints(task)}20-ab.json"]
+    for key in theirs:
+        assert allows(policy, action, f"bucket/{prefix}{key}")
 
 
 def test_a_bucket_without_a_prefix_is_one_prefix():

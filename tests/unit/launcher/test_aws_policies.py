@@ -68,7 +68,7 @@ def test_every_policy_is_whole_and_says_each_action(path):
     assert all(name.isalnum() for name in names), "IAM takes letters and digits"
     for statement in document["Statement"]:
         assert set(statement) <= {"Sid", "Effect", "Principal", "Action", "Resource", "Condition"}
-        assert statement["Effect"] == "Allow"
+        assert statement["Effect"] == "Allow" or path.name == "aws-machine-policy.json", "only that one takes back"
         assert not [action for action in listed(statement["Action"]) if "*" in action]
     assert len("".join(path.read_text(encoding="utf-8").split())) <= 6144, "a managed policy is no longer"
 
