@@ -7,6 +7,7 @@ from launcher.jobspec import parse
 from launcher.run import Run
 from launcher.services import Services
 from launcher.ssh import SshError
+from launcher.steps.budget import BudgetWatch
 from launcher.steps.install import Watchdog, install
 from launcher.steps.watch import ending, hear_or_ask
 from remote.protocol import AgentStatus, Phase
@@ -16,7 +17,7 @@ _FIRST_BEAT_SECONDS = 60
 
 
 def stage(run: Run, services: Services) -> Event:
-    """`DataStaged` once the agent trains; or what the agent, or the provider, says instead."""
+    """`DataStaged` once the agent trains; or what the agent, the provider or the user's limits say instead."""
     lease = run.lease
     assert lease is not None  # noqa: S101 - the table lets nobody in without one
     heard = hear_or_ask(run, services)
@@ -25,7 +26,7 @@ def stage(run: Run, services: Services) -> Event:
         if failure is not None:
             return failure
     started = services.clock.monotonic()
-    watchdog = Watchdog(services)
+    watchdog, budget = Watchdog(services), BudgetWatch(services)
     while True:
         heard = hear_or_ask(run, services)
         if isinstance(heard, Event):
@@ -35,7 +36,7 @@ def stage(run: Run, services: Services) -> Event:
             if failure is not None:
                 return failure
         event = ending(heard, services) if heard is not None else None
-        event = event or watchdog.check(run, heard)
+        event = event or watchdog.check(run, heard) or budget.check(run)
         if event is not None:
             return event
         if heard is not None and _trains(heard):

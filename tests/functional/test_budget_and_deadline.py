@@ -117,6 +117,29 @@ def test_the_users_deadline_ends_the_machine_in_time(tmp_path):
     assert run.checkpoints[0].epoch == 2
 
 
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [({"budget_usd": Decimal("0.02")}, Outcome.BUDGET), ({"ends_by": timedelta(seconds=30)}, Outcome.DEADLINE)],
+    ids=["cap", "deadline"],
+)
+def test_a_limit_that_is_tightened_while_the_data_is_staged_ends_the_machine_then(tmp_path, changes, outcome):
+    world = World(tmp_path)
+    world.script.staging, world.offers = 1800, STEADY_OFFERS
+    run_id = world.open(epochs=10, budget="3", deadline="3h")
+    world.kill_at(300)
+    assert world.drive_until_killed(run_id).state is State.STAGING
+    given_at = world.time.now()
+
+    def tightened(run):
+        ends_by = given_at + changes["ends_by"] if "ends_by" in changes else run.ends_by
+        return LimitsChanged(at=given_at, budget_usd=changes.get("budget_usd", run.budget_usd), ends_by=ends_by)
+
+    run = world.drive(run_id, first=tightened)
+    world.check(run_id)
+    assert run.outcome is outcome
+    assert world.machine().ended_at <= given_at + timedelta(seconds=300), "long before the data is there"
+
+
 @pytest.mark.parametrize("seconds", [30, 400])
 def test_a_deadline_that_is_brought_forward_ends_the_machine_that_trains(tmp_path, seconds):
     world = slow_world(tmp_path)
