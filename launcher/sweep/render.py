@@ -24,6 +24,7 @@ WIDE = 150
 _DAY_SECONDS = 86400
 _CENTS = Decimal("0.0001")
 _REASON_LETTERS = 200
+_KEPT = "results stay in the storage; --output shows what a prefix holds"
 _MARK = {True: "REMOVE", False: "keep"}
 
 
@@ -33,7 +34,7 @@ def show_sweep(sweep: Sweep, *, width: int = WIDE) -> str:
     In less than `WIDE` columns it is left out what each thing is.
     """
     if not sweep.items:
-        return f"nothing of gpucost's in {_regions(sweep)}"
+        return f"nothing of gpucost's in {_regions(sweep)} ({_KEPT})"
     groups: dict[str, list[Judged]] = {}
     for judged in sweep.items:
         groups.setdefault(_owner(judged.found, sweep), []).append(judged)

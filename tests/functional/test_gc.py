@@ -440,8 +440,9 @@ def test_an_upload_is_called_by_its_place_in_its_run(world):
 
 
 def test_an_empty_account_says_so(world):
-    assert show_sweep(world.look()) == "nothing of gpucost's in 2 regions"
-    assert show_sweep(world.look(Scope(regions=(REGION,)))) == "nothing of gpucost's in us-east-1"
+    kept = "results stay in the storage; --output shows what a prefix holds"
+    assert show_sweep(world.look()) == f"nothing of gpucost's in 2 regions ({kept})"
+    assert show_sweep(world.look(Scope(regions=(REGION,)))) == f"nothing of gpucost's in us-east-1 ({kept})"
 
 
 def test_the_document_has_every_thing_its_verdict_and_its_result(world):
