@@ -24,6 +24,7 @@ from remote.yolov9 import augment
 from remote.yolov9.assigner import Targets
 from remote.yolov9.augment import Labelled, Labels
 from remote.yolov9.config import IMAGE_STEP, Hyp
+from remote.yolov9.interrupt import Interrupt
 
 CACHE_SHARE = 0.25
 """Of the available memory; pictures beyond it are read from their files each time."""
@@ -261,6 +262,7 @@ def _loader(
         data,
         batch_sampler=batches,
         num_workers=loading.workers,
+        worker_init_fn=Interrupt.outlive_a_request,
         collate_fn=collate,
         # A loader draws a seed when it starts; from here, so that a resumed run leaves the global generator alone.
         generator=torch.Generator(),

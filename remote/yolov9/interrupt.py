@@ -22,6 +22,15 @@ class Interrupt:
             signal.signal(number, self._request)
         faulthandler.register(signal.SIGUSR1, all_threads=True)
 
+    @staticmethod
+    def outlive_a_request(worker: int) -> None:
+        """In a loader's process: a first SIGTERM, which is meant for the training, does not end it; a second one does.
+
+        What asks all processes of a machine to stop would else take the batches from the step that is to be saved.
+        """
+        del worker
+        signal.signal(signal.SIGTERM, lambda _number, _frame: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
     def _request(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         self.requested = True

@@ -1,6 +1,7 @@
 """The trainer from its entry point to its files, on small pictures: learning, resuming, two processes, bad input."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -101,14 +102,18 @@ def test_training_stops_early_without_patience(config):
     assert len(rows(raw)) == 2
 
 
-def test_sigterm_saves_and_exits_75_and_the_next_start_finishes(config, tmp_path):
-    whole, broken = config("whole", epochs=3), config("broken", epochs=3)
-    process = subprocess.Popen(command(broken, tmp_path), cwd=ROOT, stderr=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_sigterm_to_all_its_processes_saves_and_exits_75_and_the_next_start_finishes(config, tmp_path, workers):
+    """A machine that goes down asks every process to stop, loaders too."""
+    whole, broken = (config(name, epochs=3, workers=workers) for name in ("whole", "broken"))
+    process = subprocess.Popen(
+        command(broken, tmp_path), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     progress = Path(broken["output"]) / "progress.json"
     deadline = time.monotonic() + 120
     while not progress.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == EXIT_INTERRUPTED, errors
     assert "Traceback" not in errors
