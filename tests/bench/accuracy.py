@@ -3,8 +3,8 @@
     python tests/bench/accuracy.py DATA --model yolov9-s --image-size 640 --batch 32 --epochs 100 --seeds 0 1 2
     python tests/bench/accuracy.py DATA ... --set optimizer='"sgd"' --set close_mosaic=15 --hyp mixup=0
 
-DATA is a data.yaml, a folder or a .tar of one. A CSV line for each seed goes to stdout: the last epoch's scores, the best
-by fitness, and the wall time, which is that of trainings that share the device.
+DATA is a data.yaml, a folder or a .tar of one. A CSV line for each seed goes to stdout: the last epoch's scores, the
+best by fitness, and the wall time, which is that of trainings that share the device.
 """
 
 from __future__ import annotations
