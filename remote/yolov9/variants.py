@@ -256,12 +256,18 @@ def absolute(layer: Layer, index: int) -> tuple[int, ...]:
     return tuple(index - 1 if source == -1 else source for source in layer.sources)
 
 
-def without_auxiliary(variant: Variant) -> Variant:
-    """The gelan form: only what the main levels need, renumbered; a Silence that only its successor reads goes too."""
+def main_layers(variant: Variant) -> tuple[int, ...]:
+    """Indices of the layers of the gelan form: what the main levels need, but no Silence that one layer alone reads."""
     kept = sorted(needed(variant.layers, variant.main))
     readers = [i for i in kept if i and 0 in absolute(variant.layers[i], i)]
     if variant.layers[0].kind == "silence" and readers == [1]:
         kept.remove(0)
+    return tuple(kept)
+
+
+def without_auxiliary(variant: Variant) -> Variant:
+    """The gelan form: the main layers alone, renumbered."""
+    kept = main_layers(variant)
     position = {old: new for new, old in enumerate(kept)}
     layers = tuple(
         replace(variant.layers[i], sources=tuple(position.get(s, -1) for s in absolute(variant.layers[i], i)))
