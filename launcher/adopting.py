@@ -24,13 +24,20 @@ def find(reference: str | None, context: Context) -> str:
 
     Raises BadInput, ProviderError, StorageError.
     """
+    run_id = named(reference, context)
+    if reference is not None and "://" in reference:
+        with wiring.storage_at(reference.rstrip("/").removesuffix(f"/{run_id}"), context.home) as store:
+            adopt(run_id, store, context)
+    return run_id
+
+
+def named(reference: str | None, context: Context) -> str:
+    """The same without a look into the storage or a journal. Raises BadInput."""
     if reference is None or "://" not in reference:
         return context.home.find(reference)
     prefix, _, run_id = reference.rstrip("/").rpartition("/")
     if not prefix.startswith("s3://") or not run_id or "/" not in prefix.removeprefix("s3://") + "/":
         raise BadInput(f"{reference!r} is no run's URL", hint="write s3://bucket/prefix/RUN_ID")
-    with wiring.storage_at(prefix, context.home) as store:
-        adopt(run_id, store, context)
     return run_id
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from launcher.clock import Clock
-from launcher.errors import BadInput, ExitCode, StopUnconfirmed
+from launcher.errors import BadInput, ExitCode, StopUnconfirmed, Unreadable
 from launcher.events import Claimed, RunOpened
 from launcher.home import RunFolder, name_in
 from launcher.journal import Journal, JournalBusy, decode, replay
@@ -79,7 +79,7 @@ def agree(journal: Journal, mirror: Mirror, report: Reporter, *, only_forward: b
     Records are linked by their order: where one number agrees, all before it do. Records that only this machine has
     and that lost their number to another launcher's are laid aside beside the journal, unless `only_forward`: then
     nothing is taken over. What is in the storage is not trusted: it must be this run's, and follow from what is here.
-    Raises StorageError, and BadInput where it is another run's.
+    Raises StorageError, and Unreadable where it is another run's.
     """
     mine = journal.lines()
     stored = mirror.length()
@@ -101,14 +101,14 @@ def agree(journal: Journal, mirror: Mirror, report: Reporter, *, only_forward: b
 
 
 def require_own(line: str, run_id: str) -> None:
-    """Raises BadInput where a first record is not that of this run, or names what could be no run of ours."""
+    """Raises Unreadable where a first record is not that of this run, or names what could be no run of ours."""
     event = decode(line, "the first record in the storage")
     if not isinstance(event, RunOpened):
-        raise BadInput("the copy of the journal does not begin with a run", hint="check the URL")
+        raise Unreadable("the copy of the journal does not begin with a run", hint="check the URL")
     names = {event.name, str(event.job.get("name")), name_in(run_id)}
     if event.run_id != run_id or len(names) > 1 or not _RUN_ID.fullmatch(run_id):
         hint = "check the URL, and who may write there"
-        raise BadInput(f"the records stored for {run_id} are another run's", hint=hint)
+        raise Unreadable(f"the records stored for {run_id} are another run's", hint=hint)
 
 
 def _that_follow(mine: Sequence[str], lines: Sequence[str], report: Reporter) -> list[str]:

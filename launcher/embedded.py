@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from launcher import sandbox
-from launcher.errors import GpucostError
+from launcher.errors import GpucostError, Unreadable
 from launcher.events import Outcome
 from launcher.home import Home
 from launcher.journal import replay
@@ -101,6 +101,11 @@ def resumable(home: Home) -> list[str]:
     return [run.run_id for run in settled if run.outcome is not Outcome.DONE or not run.collected]
 
 
+def unreadable(home: Home) -> list[str]:
+    """Ids of the runs whose records cannot be read, of which nobody can say whether they are on this sandbox."""
+    return [run_id for run_id in home.run_ids() if _run(home, run_id) is None]
+
+
 def _spot_prices() -> Iterator[SpotPrice]:
     """The shipped table's, so that the embedded cloud asks what its plans expect."""
     for offer in load_offers():
@@ -113,6 +118,14 @@ def _by_hand(home: Home) -> Path:
 
 
 def _runs(home: Home) -> list[Run]:
-    journals = [home.run(run_id).journal for run_id in home.run_ids()]
-    runs = [replay(journal.events(), str(journal.path)) for journal in journals]
-    return [run for run in runs if run.opened.cloud == "sandbox"]
+    """Those that can be read; see `unreadable`."""
+    found = (_run(home, run_id) for run_id in home.run_ids())
+    return [run for run in found if run is not None and run.opened.cloud == "sandbox"]
+
+
+def _run(home: Home, run_id: str) -> Run | None:
+    journal = home.run(run_id).journal
+    try:
+        return replay(journal.events(), str(journal.path))
+    except Unreadable:
+        return None

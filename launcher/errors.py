@@ -35,6 +35,10 @@ class BadInput(GpucostError):
     """A job file, data set, flag or configuration cannot be used as it is. Nothing was paid for."""
 
 
+class Unreadable(BadInput):
+    """The records of a run are damaged, foreign, or cannot follow each other: nobody can say in which state it is."""
+
+
 class NoPlan(GpucostError):
     """No offer satisfies the constraints."""
 

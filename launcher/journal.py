@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from launcher import events
 from launcher.clock import SystemClock
-from launcher.errors import BadInput, GpucostError
+from launcher.errors import GpucostError, Unreadable
 from launcher.events import Event, RunOpened
 from launcher.run import IllegalTransition, Run, advance, opened
 
@@ -78,24 +78,24 @@ def encode(sequence: int, event: Event) -> str:
 
 
 def decode(line: str, origin: str) -> Event:
-    """Event of one line. Raises BadInput that names `origin`: damage, or a schema that this version does not read."""
+    """Event of one line. Raises Unreadable that names `origin`: damage, or a schema that this version does not read."""
     try:
         record: dict[str, Any] = json.loads(line)
         schema, name, body = record["schema"], record["type"], record["event"]
     except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(
+        raise Unreadable(
             f"{origin} is damaged: {error}", hint="restore the file from a backup; gpucost never edits it"
         ) from error
     if schema != SCHEMA:
-        raise BadInput(
+        raise Unreadable(
             f"{origin} has schema {schema}, this version reads {SCHEMA}", hint="use the gpucost that wrote it"
         )
     if name not in EVENT_TYPES:
-        raise BadInput(f"{origin} holds an unknown event {name!r}", hint="use the gpucost that wrote it")
+        raise Unreadable(f"{origin} holds an unknown event {name!r}", hint="use the gpucost that wrote it")
     try:
         return _adapter(name).validate_python(body)
     except ValidationError as error:
-        raise BadInput(
+        raise Unreadable(
             f"{origin} is damaged: {error.errors()[0]['msg']}", hint="use the gpucost that wrote it"
         ) from error
 
@@ -107,7 +107,7 @@ class Journal:
         self.path = path
 
     def events(self) -> list[Event]:
-        """All events so far, the torn last line left out. Raises BadInput for other damage."""
+        """All events so far, the torn last line left out. Raises Unreadable for other damage."""
         return [decode(line, f"{self.path} line {number}") for number, line in enumerate(self.lines(), 1)]
 
     def lines(self) -> list[str]:
@@ -185,16 +185,18 @@ def _locked(lock: TextIO) -> bool:
 
 
 def replay(history: Sequence[Event], origin: str) -> Run:
-    """Fold a history into a run. Raises BadInput: it does not begin with `RunOpened`, or an event cannot follow."""
+    """Fold a history into a run. Raises Unreadable: it does not begin with `RunOpened`, or an event cannot follow."""
     if not history or not isinstance(history[0], RunOpened):
-        raise BadInput(f"{origin} does not begin with a run", hint="it is not a gpucost journal, or its start was lost")
+        raise Unreadable(
+            f"{origin} does not begin with a run", hint="it is not a gpucost journal, or its start was lost"
+        )
     run = opened(history[0])
     for number, event in enumerate(history[1:], 2):
         try:
             run = advance(run, event)
         except IllegalTransition as error:
-            hint = "restore the file from a backup; what is still running: see the tag gpucost-run at the provider"
-            raise BadInput(f"{origin} line {number}: {error}", hint=hint) from error
+            hint = "restore the file from a backup; `gpucost stop` ends what is still running"
+            raise Unreadable(f"{origin} line {number}: {error}", hint=hint) from error
     return run
 
 

@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 
 from launcher.clock import Clock
-from launcher.errors import BadInput, ExitCode, GpucostError
+from launcher.errors import ExitCode, GpucostError, Unreadable
 from launcher.events import Claimed, Event
 from launcher.journal import decode
 from launcher.storage.interface import ObjectStore, StorageError
@@ -89,13 +89,13 @@ class Mirror:
     def length(self) -> int:
         """How many records are stored, as far as they follow each other; other objects do not count.
 
-        Raises StorageError, and BadInput where one is missing in between: nobody may write into that gap.
+        Raises StorageError, and Unreadable where one is missing in between: nobody may write into that gap.
         """
         numbers = self._numbers()
         length = next(number for number in count() if number + 1 not in numbers)
         if any(number > length for number in numbers):
             said = f"the copy of the journal in {self._store.url}/{self._names.journal} lacks record {length + 1}"
-            raise BadInput(said, hint="go on where the whole journal is; `gpucost gc` finds what is still running")
+            raise Unreadable(said, hint="go on where the whole journal is; `gpucost stop` ends what is still running")
         return length
 
     def _numbers(self) -> set[int]:
@@ -110,7 +110,7 @@ class Mirror:
         return (self._store.get(self._names.record(number)) or b"").decode("utf-8", "replace")
 
     def records(self, after: int = 0, until: int | None = None) -> list[str]:
-        """The stored lines from number `after` + 1 on, to `until` or the last. Raises StorageError, BadInput."""
+        """The stored lines from number `after` + 1 on, to `until` or the last. Raises StorageError, Unreadable."""
         last = self.length() if until is None else until
         return [self.record(number) for number in range(after + 1, last + 1)]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from launcher.cli.common import json_option, make_context, print_json
-from launcher.errors import ExitCode
+from launcher.errors import ExitCode, Unreadable
 
 if TYPE_CHECKING:
     from launcher.app import Limits
@@ -74,15 +74,18 @@ def logs_command(run: str | None, task: str | None) -> None:
 @click.command("stop")
 @_run_argument
 @json_option
-def stop_command(run: str | None, *, as_json: bool) -> None:
+def stop_command(run: str | None, *, as_json: bool) -> int:
     """End RUN: save a checkpoint, sync, terminate the machine, confirm that it is gone."""
     from launcher import adopting, app, render
     from launcher.cli.documents import run_document
+    from launcher.cli.ending import end_by_tags
 
     context = make_context()
-    run_id = adopting.find(run, context)
+    run_id = adopting.named(run, context)
     try:
-        settled = app.stop(run_id, context)
+        settled = app.stop(adopting.find(run, context), context)
+    except Unreadable as damage:
+        return end_by_tags(run_id, damage, context, as_json=as_json)
     except KeyboardInterrupt:
         click.echo(_unfinished_stop(run_id, context), err=True)
         sys.exit(ExitCode.INTERRUPTED)
@@ -90,6 +93,7 @@ def stop_command(run: str | None, *, as_json: bool) -> None:
         print_json("run", run_document(settled))
     else:
         click.echo(render.show_receipt(settled))
+    return ExitCode.DONE
 
 
 def _unfinished_stop(run_id: str, context: Context) -> str:

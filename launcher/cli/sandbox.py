@@ -45,6 +45,12 @@ def down_command(*, force: bool) -> None:
             f"run {running[-1]} needs the embedded cloud: its checkpoints are nowhere else",
             hint=f"`gpucost stop {running[-1]}` first, or end both with `gpucost sandbox down --force`",
         )
+    damaged = embedded.unreadable(home)
+    if damaged and not force:
+        raise BadInput(
+            f"the records of run {damaged[-1]} cannot be read: it may need the embedded cloud",
+            hint=f"`gpucost stop {damaged[-1]}` ends what it has, `gpucost sandbox down --force` ends the cloud then",
+        )
     lost = embedded.resumable(home)
     if lost and not force and not _may_be_lost(lost):
         click.echo("nothing was ended", err=True)

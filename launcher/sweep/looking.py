@@ -94,11 +94,11 @@ def unknown_costs(items: Iterable[Judged]) -> int:
 
 def look(sweeper: Sweeper, scope: Scope) -> Sweep:
     """Ask every region and every output prefix. Raises BadInput for an unknown region, ProviderError."""
-    regions = _regions(sweeper, scope)
+    regions = regions_of(sweeper, scope)
     sweeper.report(Note(f"asking {len(regions)} {'region' if len(regions) == 1 else 'regions'}"))
-    there = joined(_at_once(sweeper.port.find, regions))
+    there = joined(at_once(sweeper.port.find, regions))
     outputs = sorted({*scope.outputs, *(found.output for found in there.found if found.output)})
-    stored = _at_once(lambda output: look_in_storage(sweeper, output), outputs)
+    stored = at_once(lambda output: look_in_storage(sweeper, output), outputs)
     listing = joined([there, *(seen.listing for seen in stored)])
     places = _places(sweeper, listing.found, [seen for seen in stored if seen.output in scope.outputs])
     beats = read_beats(sweeper, places)
@@ -106,7 +106,8 @@ def look(sweeper: Sweeper, scope: Scope) -> Sweep:
     return Sweep(now, tuple(regions), judge_all(listing.found, beats, now), listing.gaps, beats, places)
 
 
-def _regions(sweeper: Sweeper, scope: Scope) -> list[str]:
+def regions_of(sweeper: Sweeper, scope: Scope) -> list[str]:
+    """The enabled regions of a scope. Raises BadInput for an unknown one, ProviderError."""
     try:
         enabled = sweeper.port.regions()
     except RefusedError as error:
@@ -164,7 +165,7 @@ def read_beats(sweeper: Sweeper, places: Mapping[str, tuple[str, ...]]) -> dict[
     """The heartbeat of each run, as far as there is a place to look for it or a process here that drives it."""
     drivers = {run: sweeper.local(run).driven_by for run in places}
     sought = [run for run in places if places[run] or drivers[run]]
-    beats = _at_once(lambda run: _beat(sweeper, run, places[run]), sought)
+    beats = at_once(lambda run: _beat(sweeper, run, places[run]), sought)
     return {run: replace(beat, driven_by=drivers[run]) for run, beat in zip(sought, beats, strict=True)}
 
 
@@ -180,7 +181,7 @@ def _beat(sweeper: Sweeper, run_id: str, places: Sequence[str]) -> Heartbeat:
     return replace(read, unreadable="; ".join(filter(None, [*troubles, read.unreadable])))
 
 
-def _at_once(ask: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+def at_once(ask: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
     """Answers in the order of the items. An interrupt does not wait for what was not begun."""
     pool = ThreadPoolExecutor(ASKED_AT_ONCE)
     try:

@@ -61,3 +61,15 @@ def test_a_run_whose_machine_goes_with_it_is_named_with_what_closes_its_account(
     assert "needs the embedded cloud" in str(found.exception)
     found = CliRunner().invoke(sandbox_command, ["down", "--force"])
     assert f"the machine of {RUN_ID} went with it: `gpucost stop {RUN_ID}` closes its account" in found.output
+
+
+def test_a_run_whose_records_cannot_be_read_is_named_and_does_not_keep_the_cloud_up_for_ever(tmp_path, ended):
+    run_with(tmp_path, CANCELLED)
+    journal = Home(tmp_path).run(RUN_ID).journal
+    journal.path.write_text("torn" + journal.path.read_text())
+    found = CliRunner().invoke(sandbox_command, ["down"])
+    assert f"the records of run {RUN_ID} cannot be read" in str(found.exception)
+    assert f"gpucost stop {RUN_ID}" in found.exception.hint
+    assert ended == []
+    assert CliRunner().invoke(sandbox_command, ["down", "--force"]).exit_code == 0
+    assert len(ended) == 1
