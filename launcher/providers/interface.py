@@ -105,6 +105,10 @@ class CredentialsError(RefusedError):
     """The credentials do not work, or no longer: they may end while a machine runs, and its other stops hold."""
 
 
+class AskedBefore(RefusedError):
+    """The token of a launch was used with another request: that one makes, or has made, the machine. Look for it."""
+
+
 class UnreachableError(Exception):
     """The provider cannot be reached or fails by itself; nothing is known. Ask again."""
 
@@ -113,7 +117,10 @@ class ComputeProvider(Protocol):
     """Launch, look, end. All methods may raise RefusedError and UnreachableError."""
 
     def launch(self, request: LaunchRequest) -> InstanceRef:
-        """Make the machine, tagged in the same call, ended by its own power-off. Also raises CapacityError."""
+        """Make the machine, tagged in the same call, ended by its own power-off.
+
+        Also raises CapacityError, AskedBefore.
+        """
 
     def describe(self, ref: InstanceRef) -> InstanceStatus:
         """What the provider says now; GONE for a machine that it does not know."""

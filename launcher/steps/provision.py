@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -22,6 +23,7 @@ from launcher.journal import decode, replay
 from launcher.machine import Machine
 from launcher.mirror import Fenced
 from launcher.providers.interface import (
+    AskedBefore,
     CapacityError,
     InstanceRef,
     InstanceState,
@@ -65,6 +67,13 @@ def _launch(run: Run, lease: Lease, services: Services) -> Event:
     except CapacityError as error:
         quota = isinstance(error, QuotaError)
         return CapacityRefused(at=services.clock.now(), message=str(error), quota=quota)
+    except AskedBefore:
+        services.folder.private_key.unlink(missing_ok=True)  # no machine has it
+        found = _made_by_another(run, lease, services)
+        if found is None:
+            gone = "another launcher of this run asked for this machine, and it is not there"
+            return CapacityRefused(at=services.clock.now(), message=gone)
+        ref = found
     _require_owner(ref, lease, services)
     return InstanceCreated(at=services.clock.now(), instance_id=ref.instance_id)
 
@@ -115,10 +124,30 @@ def _launch_patiently(run: Run, lease: Lease, services: Services) -> InstanceRef
     return _adopt_or_launch(run, lease, services)
 
 
+def _made_by_another(run: Run, lease: Lease, services: Services) -> InstanceRef | None:
+    """The machine that a launcher before this one was given for the same intent: it may show up late."""
+    services.report(Note("another launcher of this run asked for this machine; looking for it"))
+    give_up = services.clock.monotonic() + services.facts.visible_after_seconds
+    while True:
+        with suppress(UnreachableError):
+            found = _found(run, lease, services)
+            if found is not None:
+                return found
+        if services.clock.monotonic() >= give_up:
+            return None
+        services.mirror.beat()
+        services.clock.sleep(services.facts.poll_seconds)
+
+
+def _found(run: Run, lease: Lease, services: Services) -> InstanceRef | None:
+    found = services.provider.find(run.run_id, lease.selection.offer.region)
+    return next((one.ref for one in found if one.lease_id == lease.lease_id), None)
+
+
 def _adopt_or_launch(run: Run, lease: Lease, services: Services) -> InstanceRef:
-    for found in services.provider.find(run.run_id, lease.selection.offer.region):
-        if found.lease_id == lease.lease_id:
-            return found.ref
+    found = _found(run, lease, services)
+    if found is not None:
+        return found
     if services.clock.now() >= lease.deadline - timedelta(seconds=services.facts.save_reserve_seconds):
         raise CapacityError("the launch was asked for so long ago that its deadline has come")
     services.mirror.check()  # this computer may have slept: another launcher that ended the run would not look again

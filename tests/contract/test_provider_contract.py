@@ -9,6 +9,7 @@ from cloud_rigs import PATIENCE, REGION, FakeRig
 from launcher_world import DEMAND_EAST
 
 from launcher.providers.interface import (
+    AskedBefore,
     CapacityError,
     CredentialsError,
     EndCause,
@@ -42,7 +43,7 @@ def test_the_same_token_makes_one_machine(rig):
 def test_the_same_token_for_something_else_is_refused(rig):
     request = rig.request()
     rig.provider.launch(request)
-    with pytest.raises(RefusedError, match="IdempotentParameterMismatch"):
+    with pytest.raises(AskedBefore, match="IdempotentParameterMismatch"):
         rig.provider.launch(replace(request, disk_gib=200))
     assert len(rig.provider.find(rig.run_id, REGION)) == 1
 

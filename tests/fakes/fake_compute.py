@@ -16,13 +16,13 @@ from fake_machine import FakeMachine
 from launcher_clock import FakeClock
 
 from launcher.providers.interface import (
+    AskedBefore,
     CapacityError,
     EndCause,
     InstanceRef,
     InstanceState,
     InstanceStatus,
     LaunchRequest,
-    RefusedError,
     UnreachableError,
 )
 from pricing.offers import CapacityType
@@ -181,7 +181,7 @@ class FakeProvider:
         known = self._tokens.get(request.token)
         if known is not None:
             if known[0] != request:
-                raise RefusedError("IdempotentParameterMismatch: parameters differ", hint="a fault in gpucost")
+                raise AskedBefore("IdempotentParameterMismatch: parameters differ", hint="look for it")
             return known[1]
         self.on_launch(request)
         number = len(self.machines) + 1

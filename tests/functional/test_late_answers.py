@@ -104,3 +104,23 @@ def test_a_launch_that_slept_while_the_run_was_driven_on_elsewhere_leaves_its_ma
     run = runner.drive(run_id, by_force=True)
     assert len(run.entries) == len(world.provider.machines), "it is accounted for"
     runner.check(run_id)
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["shows-up", "is-gone"])
+def test_a_machine_that_another_launcher_asked_for_is_found_once_it_shows_up_and_never_made_twice(tmp_path, seen):
+    """The first one died in its launch call. To the cloud the next one's request, with another key, is another one."""
+    world = World(tmp_path)
+    world.provider.visible_seconds = SHOWS_UP
+    run_id = world.open()
+    world.drive_until_killed(run_id, cut=Cut(3, before=True))
+    (first,) = world.provider.machines
+    if not seen:
+        world.provider.lose(first)
+    runner = world.elsewhere()
+    runner.adopt(run_id)
+    assert runner.run(run_id).lease.instance_id is None
+    run = runner.drive(run_id, by_force=True)
+    assert run.outcome is Outcome.DONE
+    assert (first.ended_at - first.launched_at).total_seconds() < SHOWS_UP + 60
+    assert world.provider.most_alive == 1
+    assert world.provider.alive() == []

@@ -25,7 +25,14 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
-from launcher.providers.interface import CapacityError, CredentialsError, QuotaError, RefusedError, UnreachableError
+from launcher.providers.interface import (
+    AskedBefore,
+    CapacityError,
+    CredentialsError,
+    QuotaError,
+    RefusedError,
+    UnreachableError,
+)
 
 CAPACITY = frozenset(
     {
@@ -108,6 +115,7 @@ CREDENTIALS = frozenset(
         "MissingAuthenticationTokenException",
     }
 )
+TOKEN_TAKEN = frozenset({"IdempotentParameterMismatch"})
 NOT_ALLOWED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
 
 _NO_VPC = "name a subnet in aws.subnet, or make a default VPC with `aws ec2 create-default-vpc --region REGION`"
@@ -124,12 +132,10 @@ REFUSALS: Mapping[str, str] = {
     "TagPolicyViolation": "let the tag policy of the organization allow the keys that begin with gpucost-",
     "VPCIdNotSpecified": _NO_VPC,
     "DefaultVpcDoesNotExist": _NO_VPC,
-    "IdempotentParameterMismatch": (
-        "this machine was asked for before, with other parameters; `gpucost stop` ends what there is"
-    ),
 }
 """What to change where no other machine will do either."""
 
+_ASKED_BEFORE_HINT = "this machine was asked for before, with other parameters; `gpucost stop` ends what there is"
 _CREDENTIALS_HINT = (
     "set AWS_PROFILE or aws.profile in the job file, or run `aws configure`; a clock that is wrong by minutes and a "
     "region that is not enabled are answered so too"
@@ -205,6 +211,8 @@ def _refusal(code: str, text: str) -> RefusedError:
         return RefusedError(
             f"AWS does not allow this ({text})", hint="grant the permissions of templates/aws-launcher-policy.json"
         )
+    if code in TOKEN_TAKEN:
+        return AskedBefore(text, hint=_ASKED_BEFORE_HINT)
     if _UNKNOWN_PROFILE in text:
         return UnknownProfile(text, hint="name an instance profile of this account in aws.instance_profile")
     return RefusedError(text, hint=REFUSALS.get(code, _UNKNOWN_HINT))

@@ -25,7 +25,14 @@ from launcher.providers.aws import errors
 from launcher.providers.aws.account import ASKING, LAUNCHING, AwsAccount, Patience
 from launcher.providers.aws.calls import ask
 from launcher.providers.aws.errors import RequestLeftOpen, UnknownProfile, translate
-from launcher.providers.interface import CapacityError, CredentialsError, QuotaError, RefusedError, UnreachableError
+from launcher.providers.interface import (
+    AskedBefore,
+    CapacityError,
+    CredentialsError,
+    QuotaError,
+    RefusedError,
+    UnreachableError,
+)
 
 QUOTAS = errors.SPOT_QUOTA | errors.ON_DEMAND_QUOTA | errors.REGION_QUOTA
 
@@ -107,7 +114,6 @@ def test_a_missing_permission_stops_the_run_and_names_the_policy(code):
         ("TagPolicyViolation", "gpucost-"),
         ("VPCIdNotSpecified", "aws.subnet"),
         ("DefaultVpcDoesNotExist", "aws.subnet"),
-        ("IdempotentParameterMismatch", "gpucost stop"),
     ],
 )
 def test_what_only_the_user_can_mend_has_a_hint_of_its_own(code, next_action):
@@ -117,8 +123,14 @@ def test_what_only_the_user_can_mend_has_a_hint_of_its_own(code, next_action):
     assert next_action in found.hint
 
 
+def test_a_token_that_was_used_with_another_request_is_no_refusal_of_the_machine():
+    found = translate(answer("IdempotentParameterMismatch"))
+    assert type(found) is AskedBefore
+    assert "gpucost stop" in found.hint
+
+
 def test_every_hint_is_tested():
-    assert len(errors.REFUSALS) == 9
+    assert len(errors.REFUSALS) == 8
 
 
 def test_an_unknown_instance_profile_is_told_from_other_bad_parameters():
