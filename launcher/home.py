@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,11 +44,20 @@ class Home:
         return sorted(path.parent.name for path in self.runs.glob("*/journal.jsonl"))
 
     def place(self) -> str:
-        """A random name for this state directory, made once: launchers of one place see each other's locks."""
+        """A random name for this state directory: launchers of one place see each other's locks.
+
+        It says on which host and in which file it was made: a copy of the directory, here or elsewhere, is another
+        place, and gets another name when it is first asked for.
+        """
         path = self.root / "place"
-        with suppress(FileExistsError), path.open("x", encoding="utf-8") as out:
-            out.write(secrets.token_hex(8))
-        return path.read_text(encoding="utf-8").strip()
+        try:
+            with path.open(encoding="utf-8") as found:
+                name, *of = found.read().split()
+                if of == _original(found.fileno()):
+                    return name
+        except (FileNotFoundError, ValueError):
+            pass
+        return _new_place(path)
 
     @contextmanager
     def opening(self, name: str) -> Iterator[None]:
@@ -77,6 +87,20 @@ class Home:
             return matching[0]
         found = "several runs begin with" if matching else "no run is called"
         raise BadInput(f"{found} {reference!r}", hint="`gpucost ls` lists them; the newest is " + ids[-1])
+
+
+def _new_place(path: Path) -> str:
+    name = secrets.token_hex(8)
+    temporary = path.with_name(f".{path.name}.{name}")
+    with temporary.open("x", encoding="utf-8") as out:
+        out.write(" ".join([name, *_original(out.fileno())]))
+    temporary.replace(path)
+    return name
+
+
+def _original(handle: int) -> list[str]:
+    """What a copy of an open file does not have in common with it."""
+    return [platform.node() or "-", str(os.fstat(handle).st_ino)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ class Mirror:
         if self._beaten_at is not None and now - self._beaten_at < BEAT_SECONDS:
             return
         self._beaten_at = now
-        with suppress(StorageError, OSError):
+        with suppress(StorageError):
             self.flush()
             self.check()  # before the beat: the one of a launcher that took the run over must stay
             self._write_beat(ended=False)
@@ -184,7 +184,7 @@ class Mirror:
         with suppress(StorageError, Fenced):
             self.flush()
         if not self._lost:
-            with suppress(StorageError, OSError):
+            with suppress(StorageError):
                 self._write_beat(ended=True)
 
     def _write_beat(self, *, ended: bool) -> None:
@@ -205,8 +205,11 @@ class Mirror:
         self._send(line, key)  # no launcher wrote that, and none could read it
 
     def _send(self, text: str, key: str) -> None:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._file.write_text(text, encoding="utf-8")
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text(text, encoding="utf-8")
+        except OSError as error:  # a full disk here is one more way for the storage to be out of reach
+            raise StorageError(f"{key} cannot be sent: {error}", hint="make room on this machine") from error
         self._store.upload(self._file, key)
 
     def _fenced(self, number: int) -> Fenced:

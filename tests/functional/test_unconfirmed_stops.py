@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.run import State
 from launcher.steps.stop import _settled_view
 from launcher.storage.interface import StorageError
+from remote.protocol import StoredRun
 
 
 def stubborn(world):
@@ -250,3 +252,21 @@ def test_a_run_whose_results_cannot_be_copied_says_so_in_its_last_record(tmp_pat
     run = world.drive(run_id)
     assert (run.outcome, run.collected) == (Outcome.DONE, False)
     assert world.run(run_id).collected is False
+
+
+def test_a_full_disk_under_what_is_sent_to_the_storage_ends_no_run(tmp_path):
+    """A foreign object has the number of a record; putting ours in its place takes a file here."""
+    world = World(tmp_path)
+    run_id = world.open()
+    folder = world.home.run(run_id)
+
+    def fill():
+        world.store.objects[StoredRun(run_id).record(len(folder.journal.lines()) + 1)] = b"foreign"
+        shutil.rmtree(tmp_path / "scratch", ignore_errors=True)
+        (tmp_path / "scratch").write_text("in the way")
+
+    world.clock.at(200, fill)
+    run = world.drive(run_id)
+    assert run.outcome is Outcome.DONE
+    assert world.provider.alive() == []
+    assert "cannot be sent" in world.notes()

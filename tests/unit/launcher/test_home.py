@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -103,3 +104,22 @@ def test_a_state_directory_that_cannot_be_is_refused_in_words(variable, named):
         find_home({variable: named})
     assert "GPUCOST_HOME" in error.value.hint
     assert len(str(error.value)) < 400
+
+
+def test_the_place_of_a_state_directory_stays(tmp_path):
+    assert Home(tmp_path).place() == Home(tmp_path).place() != ""
+    assert [path.name for path in tmp_path.iterdir()] == ["place"]
+
+
+@pytest.mark.parametrize("content", [None, "", "0123456789abcdef", "0123 other-host 17", "a b c d"])
+def test_a_copy_of_a_state_directory_is_another_place(tmp_path, content):
+    """Both would else take the other's beat for their own, and drive one run twice."""
+    first, copy = Home(tmp_path / "home"), Home(tmp_path / "copy")
+    first.root.mkdir()
+    name = first.place()
+    shutil.copytree(first.root, copy.root)
+    if content is not None:
+        (copy.root / "place").write_text(content)
+    assert copy.place() not in {name, content}
+    assert copy.place() == copy.place()
+    assert first.place() == name
