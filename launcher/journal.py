@@ -146,6 +146,12 @@ class Journal:
         temporary.replace(self.path)
         _sync_folder(self.path.parent)
 
+    def set_aside(self) -> Path:
+        """Give the records another name; where they are now. There is no run in this folder then."""
+        aside = _unused(self.path.with_name("journal.damaged.jsonl"))
+        self.path.replace(aside)
+        return aside
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the right to append; raises JournalBusy where another process has it."""

@@ -13,6 +13,7 @@ from launcher.errors import ExitCode, GpucostError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from launcher.context import Context
     from launcher.errors import Unreadable
@@ -42,8 +43,15 @@ def end_by_tags(run_id: str, damage: Unreadable, context: Context, *, as_json: b
     unseen = [] if confirmed else [*troubles, *(f"{gap.where}: {gap.what}: {gap.reason}" for gap in gaps)]
     for trouble in unseen:
         click.secho(f"could not be looked at: {trouble}", err=True, fg="red")
-    _last_words(run_id, damage, len(done), confirmed=confirmed)
+    kept = _set_aside(run_id, context) if confirmed else None
+    _last_words(run_id, damage, len(done), confirmed=confirmed, kept=kept)
     return int(code)
+
+
+def _set_aside(run_id: str, context: Context) -> Path | None:
+    """The damaged records under another name: the run is over, and its name is free for the next one."""
+    journal = context.home.run(run_id).journal
+    return journal.set_aside() if journal.path.exists() else None
 
 
 def _ask_its_launcher(run_id: str, context: Context) -> None:
@@ -95,10 +103,11 @@ def _document(
     }
 
 
-def _last_words(run_id: str, damage: Unreadable, things: int, *, confirmed: bool) -> None:
+def _last_words(run_id: str, damage: Unreadable, things: int, *, confirmed: bool, kept: Path | None) -> None:
     if confirmed:
         gone = f"all {things} are confirmed gone" if things else "nothing carries its tag: no machine of it is there"
-        click.echo(f"{run_id}: {gone}\n  try: {damage.hint}", err=True)
+        where = f"; its damaged records are kept in {kept}" if kept else ""
+        click.echo(f"{run_id}: {gone}{where}\n  try: {damage.hint}", err=True)
         return
     click.secho(f"{run_id} IS NOT CONFIRMED GONE, AND MAY STILL BE BILLED", err=True, fg="red", bold=True)
     click.echo("  try: set AWS_PROFILE to the account of the run, then the same command again", err=True)

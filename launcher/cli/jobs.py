@@ -60,9 +60,9 @@ def estimate_command(job_file: Path, rows: int, *, as_json: bool, **flags: objec
 
 
 def _sandbox_estimate(job: JobSpec, context: Context) -> tuple[Plan, tuple[str, ...]]:
-    from launcher import app
+    from launcher import opening
 
-    prepared = app.prepare(job, context)
+    prepared = opening.prepare(job, context)
     prepared.cloud.close()
     return prepared.plan, prepared.notes
 
@@ -76,14 +76,14 @@ def _sandbox_estimate(job: JobSpec, context: Context) -> tuple[Plan, tuple[str, 
 @json_option
 def train_command(job_file: Path, *, yes: bool, dry_run: bool, detach: bool, as_json: bool, **flags: object) -> int:
     """Train JOB_FILE on the best machine, within the budget, and leave nothing running."""
-    from launcher import app, estimating, jobspec, render
+    from launcher import app, estimating, jobspec, opening, render
     from launcher.cli.documents import plan_document
     from launcher.cli.outcome import finish
 
     context = make_context()
     wanted = jobspec.load(job_file, overrides(flags))
     job = estimating.with_builtin_data(wanted, context.home, context.report)
-    going_on = app.unfinished(job, context)
+    going_on = opening.unfinished(job, context)
     if going_on is not None and not dry_run:
         click.echo(f"going on with the unfinished run {going_on}", err=True)
         if detach:
@@ -94,7 +94,7 @@ def train_command(job_file: Path, *, yes: bool, dry_run: bool, detach: bool, as_
             "nobody can be asked here whether to spend money: standard input is no terminal",
             hint="start without being asked with --yes, or see the plan with --dry-run",
         )
-    prepared = app.prepare(job, context)
+    prepared = opening.prepare(job, context)
     try:
         for note in prepared.notes:
             click.echo(f"data:   {note}", err=True)
@@ -108,7 +108,7 @@ def train_command(job_file: Path, *, yes: bool, dry_run: bool, detach: bool, as_
         if not yes and not click.confirm("start?", err=True):
             click.echo("nothing was started", err=True)
             return ExitCode.DONE
-        run = app.open_run(prepared, context)
+        run = opening.open_run(prepared, context)
         if detach:
             return _go_on_detached(run.run_id, context, as_json=as_json)
         return finish(app.go_on(run.run_id, context, cloud=prepared.cloud), as_json=as_json)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from launcher_world import DATA, JOB, World
 
-from launcher import app, cli
+from launcher import cli, opening
 from launcher.context import Context
 from launcher.errors import BadInput, ExitCode
 from launcher.home import Home
@@ -36,7 +36,7 @@ def prepared(world):
     storage = SimpleNamespace(region="us-east-1")
     cloud = SimpleNamespace(store=world.store, storage=storage, closed=closed, close=lambda: closed.append(1))
     plan = first_plan(job, DATA, world.catalog(), world.clock.now())
-    return app.Prepared(job, "aws", cloud, DATA, plan, ())
+    return opening.Prepared(job, "aws", cloud, DATA, plan, ())
 
 
 def test_of_many_processes_that_begin_one_job_at_once_one_opens_a_run(world, context):
@@ -46,7 +46,7 @@ def test_of_many_processes_that_begin_one_job_at_once_one_opens_a_run(world, con
     def begin(mine):
         start.wait()
         try:
-            app.open_run(mine, context)
+            opening.open_run(mine, context)
         except BadInput as error:
             return str(error)
         return "opened"
@@ -58,15 +58,15 @@ def test_of_many_processes_that_begin_one_job_at_once_one_opens_a_run(world, con
 
 
 def test_a_run_that_another_process_drives_by_now_is_named_with_that_process(world, context):
-    first = app.open_run(prepared(world), context)
+    first = opening.open_run(prepared(world), context)
     with world.home.run(first.run_id).journal.writing(), pytest.raises(BadInput, match=r"is going on \(process \d+\)"):
-        app.open_run(prepared(world), context)
+        opening.open_run(prepared(world), context)
 
 
 def test_a_name_is_free_again_once_its_run_is_settled(world, context):
-    first = app.open_run(prepared(world), context)
+    first = opening.open_run(prepared(world), context)
     world.drive(first.run_id)
-    assert app.open_run(prepared(world), context).run_id in world.home.run_ids()
+    assert opening.open_run(prepared(world), context).run_id in world.home.run_ids()
     assert len(world.home.run_ids()) == 2
 
 
@@ -74,10 +74,10 @@ def test_a_train_that_comes_second_starts_nothing_and_gives_its_cloud_back(world
     mine = prepared(world)
 
     def slow_prepare(_job, _context):
-        app.open_run(prepared(world), context)  # another process, meanwhile
+        opening.open_run(prepared(world), context)  # another process, meanwhile
         return mine
 
-    monkeypatch.setattr(app, "prepare", slow_prepare)
+    monkeypatch.setattr(opening, "prepare", slow_prepare)
     monkeypatch.setenv("GPUCOST_HOME", str(world.home.root))
     job_file = world.folder / "job.yaml"
     job_file.write_text("".join(f"{key}: {value}\n" for key, value in JOB.items()))

@@ -9,7 +9,9 @@ import pytest
 from sweep_cases import OTHER, RUN, World, beat, hours, post, results, thing
 
 from launcher import cli
+from launcher.home import Home
 from launcher.providers.sweep import Kind
+from launcher.sweep import wiring
 from launcher.sweep.ending import end_run
 from launcher.sweep.removing import Result
 
@@ -64,6 +66,18 @@ def stop(tmp_path, monkeypatch, capsys):
         return end.value.code, out, err
 
     return run
+
+
+def test_once_all_is_gone_the_records_are_set_aside_and_the_name_is_free(stop, world, monkeypatch, tmp_path):
+    world.cloud.add(MACHINE)
+    monkeypatch.setattr(wiring, "connect_sweeper", lambda cloud, _p, _c: world.sweeper if cloud == "sandbox" else None)
+    code, _, err = stop("no json\n")
+    assert code == 2
+    assert f"removed: instance {MACHINE.id}" in err
+    assert "all 1 are confirmed gone" in err
+    home = Home(tmp_path / "home")
+    assert home.run_ids() == []
+    assert (home.run(RUN).root / "journal.damaged.jsonl").read_text() == "no json\n"
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from stubbed_aws import StubbedAccount
 
-from launcher.app import _apart
 from launcher.clouds import AWS
 from launcher.localdata import DataFacts
+from launcher.opening import _apart
 from launcher.storage.interface import StorageError
 from launcher.wiring import Cloud
 from remote.protocol import StorageSpec

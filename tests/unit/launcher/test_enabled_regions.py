@@ -9,7 +9,7 @@ from launcher_clock import FakeClock
 from launcher_world import JOB
 from stubbed_aws import REGION, StubbedAccount
 
-from launcher import app, wiring
+from launcher import opening, wiring
 from launcher.context import Context
 from launcher.errors import BadInput
 from launcher.estimating import full_catalog
@@ -60,10 +60,10 @@ def test_a_region_that_the_job_names_and_the_account_has_not_enabled_is_refused_
     context = Context(Home(tmp_path), FakeClock(), told.append, tmp_path)
     catalog = replace(full_catalog(), not_enabled=("af-south-1", "eu-south-1"))
     with pytest.raises(BadInput, match="region 'eu-south-1' is not enabled in this account"):
-        app._require_enabled(parse(JOB, {"regions": ["us-east-1", "eu-south-1"]}, "test"), catalog, context)
-    app._require_enabled(parse(JOB, {"regions": ["us-east-1"]}, "test"), catalog, context)
+        opening._require_enabled(parse(JOB, {"regions": ["us-east-1", "eu-south-1"]}, "test"), catalog, context)
+    opening._require_enabled(parse(JOB, {"regions": ["us-east-1"]}, "test"), catalog, context)
     assert told == []
-    app._require_enabled(parse(JOB, {}, "test"), catalog, context)
+    opening._require_enabled(parse(JOB, {}, "test"), catalog, context)
     assert [update.text for update in told] == [
         "left out, since this account has not enabled them: af-south-1, eu-south-1"
     ]
