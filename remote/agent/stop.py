@@ -31,6 +31,7 @@ class StopSources:
 
     def __init__(self, job: AgentJob, paths: LeasePaths, notices: preemption.Notices, limits: Limits) -> None:
         self._reserve = job.save_reserve_seconds
+        self._tasks = [task.name for task in job.tasks]
         self._paths = paths
         self._limits = limits
         self._notices = notices
@@ -42,7 +43,9 @@ class StopSources:
     def look(self, now: float) -> Stop | None:
         """The most urgent reason to stop at `now`, or None."""
         self.notice = self.notice or self._notices.preemption()
-        self.rebalance = self.rebalance or self._notices.rebalance()
+        if self.rebalance is None:
+            self.rebalance = self._notices.rebalance()
+            self._save_soon()
         if self.notice is not None:
             return self._preempted(self.notice, now)
         self._limits.refresh()
@@ -52,6 +55,18 @@ class StopSources:
             gone_at = min(self._limits.off_at, now + TERMINATED_SECONDS)
             return Stop(Reason.PREEMPTED, "the machine is going down (SIGTERM)", gone_at)
         return self._commanded()
+
+    def _save_soon(self) -> None:
+        """The machine is at elevated risk, and may go without any other notice: what was trained so far is saved."""
+        if self.rebalance is None:
+            return
+        for task in self._tasks:
+            request = self._paths.task(task).save_request
+            try:
+                request.parent.mkdir(parents=True, exist_ok=True)
+                request.touch()
+            except OSError as error:
+                log.warning("%s cannot be asked to save: %s", task, error)
 
     def _preempted(self, notice: dict[str, str], now: float) -> Stop:
         gone_at = min(self._limits.off_at, preemption.gone_at(notice, now))

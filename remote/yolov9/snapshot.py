@@ -26,11 +26,14 @@ def check_finite(run: Run) -> None:
 
 
 def save_if_due(run: Run) -> None:
-    """At a step boundary: copy what a resume needs, where it is time and the copy before is written.
+    """At a step boundary: copy what a resume needs, where it is time, or was asked for, and the copy before is written.
 
     Training stands still for the copy alone, and for so long the next save counts. Raises NonFiniteLoss instead of
     overwriting a good checkpoint.
     """
+    if run.ranks.leads and run.paths.save_request.exists():
+        run.paths.save_request.unlink(missing_ok=True)
+        run.pace.hurry()
     if not run.pace.due(time.monotonic()) or run.writer.busy(run.paths.last):
         return
     check_finite(run)  # waits for a GPU, which is no part of a save

@@ -127,6 +127,23 @@ def test_short_epochs_save_the_first_and_the_last_and_none_between(config):
     assert (progress(raw).saved_step, progress(raw).saved_epoch) == (4 * STEPS, 4)
 
 
+def test_a_request_to_save_is_met_at_the_next_step_once_and_training_goes_on(config):
+    raw, disk = config(epochs=4), Saves()
+    run = with_disk(start(raw), disk)
+    told = run.reporter.stepped
+
+    def ask(done: int, batch: int) -> None:
+        told(done, batch)
+        if done == STEPS + 2:
+            run.writer.wait()  # the save of the first epoch
+            run.paths.save_request.touch()
+
+    run.reporter.stepped = ask  # type: ignore[method-assign]
+    assert engine.fit(run) is Ending.DONE
+    assert disk.steps == [STEPS, STEPS + 2, 4 * STEPS]
+    assert not run.paths.save_request.exists()
+
+
 def test_an_early_stop_is_saved_as_the_last_epoch(config):
     raw, disk = config(epochs=6, patience=1, hyp={"lr0": 0.0}), Saves()
     assert engine.fit(with_disk(start(raw), disk)) is Ending.DONE

@@ -82,10 +82,11 @@ def test_a_notice_saves_in_half_of_the_time_that_is_left(lease) -> None:
     assert one.clock.time < one.clock.start + 10 + 60
 
 
-def test_a_rebalance_recommendation_is_recorded_and_stops_nothing(lease) -> None:
+def test_at_a_rebalance_recommendation_every_training_is_asked_to_save_and_goes_on(lease) -> None:
     one = lease()
     one.notices.likely = "2026-12-01T02:20:00Z"
     status = one.run()
+    assert all(one.paths.task(task.name).save_request.exists() for task in one.job.tasks)
     assert (status.reason, status.rebalance) == (Reason.COMPLETED, "2026-12-01T02:20:00Z")
 
 
