@@ -31,7 +31,7 @@ from launcher.report import Happened, Note
 from launcher.results import collect
 from launcher.run import Run, State, advance
 from launcher.services import Services
-from launcher.ssh import SshError
+from launcher.ssh import SshError, drop_unusable_key
 from launcher.trainlog import kept_log, stored_log
 from launcher.units import show_usd
 from pricing.planner import NoOfferFits
@@ -57,6 +57,10 @@ def go_on(
     interrupts = Interrupts()
     with journal.writing(), interrupts.installed():
         run = load_run(run_id, context)
+        if drop_unusable_key(context.home.run(run_id).private_key):
+            context.report(
+                Note("the key file of this run held no key, and is gone: its machine cannot be logged in to")
+            )
         given = nullcontext(cloud) if cloud is not None else _connected(run, context)
         with given as connected, _serving(run, connected, context, interrupts) as services:
             claimed = take_up(journal, services.mirror, context.clock, context.report, by_force=by_force)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from launcher.context import Context
-from launcher.errors import BadInput
+from launcher.errors import Unreadable
 from launcher.events import RunOpened
 from launcher.history import usd_now
 from launcher.report import Beat, Happened
@@ -27,9 +27,14 @@ class Follower:
     def look(self, *, silent: bool = False) -> Run:
         """Tell what is new (`silent`: only take note of it); the run as it is now."""
         history = self._folder.journal.events()
-        first = history[0]
+        first = history[0] if history else None
         if not isinstance(first, RunOpened):
-            raise BadInput(f"{self._folder.journal.path} does not begin with a run", hint="it is no gpucost journal")
+            path = self._folder.journal.path
+            said = (
+                f"{path} does not begin with a run" if first else f"the records of the run are gone from {path.parent}"
+            )
+            hint = "go on from its URL (s3://bucket/prefix/RUN_ID); `gpucost gc` finds what it left"
+            raise Unreadable(said, hint=hint)
         run = replace(opened(first), results_dir=self._folder.results_dir(first.results_dir))
         for number, event in enumerate(history[1:], 1):
             run = advance(run, event)

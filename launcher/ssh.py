@@ -213,8 +213,9 @@ def _words(error: BaseException) -> str:
 
 
 def make_key_pair(path: Path) -> str:
-    """Write a new ed25519 private key to `path` (0600) unless there is one; the public key in OpenSSH form."""
-    if not path.exists():
+    """Write a new ed25519 private key to `path` (0600) unless there is a good one; the public key in OpenSSH form."""
+    key = _read_key(path)
+    if key is None:
         path.parent.mkdir(parents=True, exist_ok=True)
         pem = Ed25519PrivateKey.generate().private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -223,5 +224,23 @@ def make_key_pair(path: Path) -> str:
         temporary.touch(mode=0o600)
         temporary.write_bytes(pem)
         temporary.replace(path)
-    key = paramiko.Ed25519Key.from_private_key_file(str(path))
+        key = paramiko.Ed25519Key.from_private_key_file(str(path))
     return f"{key.get_name()} {key.get_base64()} gpucost"
+
+
+def drop_unusable_key(path: Path) -> bool:
+    """Remove a key file that holds no key, an empty one for example; whether there was one.
+
+    Without a key a machine is heard through the storage; with a file that is none, nothing would be tried.
+    """
+    if not path.exists() or _read_key(path) is not None:
+        return False
+    path.unlink()
+    return True
+
+
+def _read_key(path: Path) -> paramiko.Ed25519Key | None:
+    try:
+        return paramiko.Ed25519Key.from_private_key_file(str(path))
+    except (OSError, ValueError, paramiko.SSHException):
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from launcher import app, asking, following
 from launcher.claim import HeldElsewhere
 from launcher.cli.outcome import finish
 from launcher.context import Context
-from launcher.errors import BadInput, Undriven
+from launcher.errors import BadInput, Undriven, Unreadable
 from launcher.events import CheckpointSynced, Outcome, Settled
 from launcher.history import load_run
 from launcher.home import Home
@@ -47,6 +48,13 @@ class Watching:
 @pytest.fixture
 def watching(tmp_path):
     return Watching(tmp_path)
+
+
+@pytest.mark.parametrize("watch", [following.attach, following.wait], ids=["attach", "wait"])
+def test_a_run_whose_folder_goes_while_it_is_watched_ends_the_watching_with_a_word(watching, watch):
+    watching.clock.at(10, lambda: shutil.rmtree(watching.folder.root))
+    with watching.folder.journal.writing(), pytest.raises(Unreadable, match="are gone from"):
+        watch(RUN_ID, watching.context)
 
 
 @pytest.mark.parametrize("watch", [following.attach, following.wait], ids=["attach", "wait"])
