@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 
 from launcher.clouds import CloudFacts
 from launcher.errors import DeadlineReached, Exhausted
@@ -38,6 +38,7 @@ from remote.protocol import Budget, PricePoint
 
 _ROUNDING_USD = Decimal("0.0000001")
 """More than the agent's floating-point arithmetic can lose."""
+_CENT = Decimal("0.01")
 _GRAINS = 10
 """A deadline nearer than so many grains keeps its seconds: there they count."""
 
@@ -140,10 +141,12 @@ def lease_deadline(
         limits.append(((run.ends_by - now).total_seconds(), DeadlineBasis.USER))
     seconds, basis = min(limits)
     if seconds <= facts.save_reserve_seconds:
-        kind = DeadlineReached if basis is DeadlineBasis.USER else Exhausted
+        of_user = basis is DeadlineBasis.USER
+        more = "--deadline 2h" if of_user else f"--budget +{selection.estimate.usd_high.quantize(_CENT, ROUND_UP)}"
+        kind = DeadlineReached if of_user else Exhausted
         raise kind(
             f"the {basis} leaves {max(0, round(seconds))} s for another machine, less than it takes to save and stop",
-            hint=f"{show_usd(run.spent_usd)} are spent; raise the limit: `gpucost resume {run.run_id} --budget ...`",
+            hint=f"{show_usd(run.spent_usd)} are spent; raise the limit: `gpucost resume {run.run_id} {more}`",
         )
     return _rounded(now + timedelta(seconds=seconds), now, facts.deadline_grain_seconds), basis
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 from pricing_cases import FULL_RATES, RATES, WORKLOAD
-from run_cases import NOW, OFFER, SELECTION, checkpoint, entry, later, opened, run_in
+from run_cases import NOW, OFFER, RUN_ID, SELECTION, checkpoint, entry, later, opened, run_in
 
 from launcher.clouds import AWS
 from launcher.errors import Exhausted, ExitCode
@@ -104,7 +104,8 @@ def test_a_lease_that_leaves_no_time_to_save_is_not_granted(changes, now, basis)
     with pytest.raises(Exhausted, match=f"the {basis} leaves") as error:
         deadline(planned(**changes), now=now)
     assert error.value.exit_code == ExitCode.EXHAUSTED
-    assert "gpucost resume" in error.value.hint
+    more = {"budget": "--budget +0.15", "deadline": "--deadline 2h"}[basis]
+    assert f"`gpucost resume {RUN_ID} {more}`" in error.value.hint
 
 
 def test_an_overspent_run_gets_nothing_more():
