@@ -1,0 +1,191 @@
+"""`gpucost-yolov9`: trained detectors from the command line, with the flags that users of the reference know.
+
+Owns flags, folders and exit codes. Each command is one function over values; the work is done elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+import torch
+from PIL.Image import Image
+
+from remote.dataset import DatasetError
+from remote.protocol import EXIT_BAD_INPUT, EXIT_DONE
+from remote.yolov9.boxes import NmsLimits
+from remote.yolov9.checkpoint import CheckpointError
+from remote.yolov9.config import IMAGE_STEP, ConfigError
+from remote.yolov9.detect import Found, detect_files, drawn, find_pictures, label_text
+from remote.yolov9.distributed import choose_device
+from remote.yolov9.trained import Trained, load_trained
+
+log = logging.getLogger("yolov9")
+
+_WITHOUT_EFFECT = (
+    "--agnostic-nms",
+    "--augment",
+    "--dnn",
+    "--half",
+    "--hide-conf",
+    "--hide-labels",
+    "--save-crop",
+    "--update",
+    "--view-img",
+    "--visualize",
+)
+"""Switches of the reference that mean nothing here."""
+_WITHOUT_EFFECT_VALUED = ("--data", "--line-thickness", "--vid-stride")
+"""The same for flags that take a value."""
+
+
+class UsageError(Exception):
+    """A flag cannot be met; the message names it and what would do."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit code: 0, or 2 for bad input."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    asked = _parser().parse_args(argv)
+    try:
+        return detect_command(asked)
+    except (UsageError, CheckpointError, DatasetError, ConfigError, OSError) as error:
+        log.error("error: %s", error)
+        return EXIT_BAD_INPUT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gpucost-yolov9", description="YOLOv9 detectors that gpucost trained.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    detect = commands.add_parser("detect", help="find objects in pictures")
+    detect.add_argument("--weights", type=Path, required=True, metavar="BEST.PT")
+    detect.add_argument("--source", required=True, help="a picture, a folder, or a glob pattern in quotes")
+    detect.add_argument(
+        "--img", "--imgsz", "--img-size", type=int, metavar="PIXELS", help="longer side; as in training"
+    )
+    detect.add_argument("--conf-thres", type=float, default=0.25, help="least score [%(default)s]")
+    detect.add_argument("--iou-thres", type=float, default=0.45, help="most overlap of two of a class [%(default)s]")
+    detect.add_argument("--max-det", type=int, default=1000, help="most objects a picture [%(default)s]")
+    detect.add_argument("--classes", type=int, nargs="+", default=[], metavar="N", help="these alone")
+    detect.add_argument("--device", default="auto", help="auto, cpu or cuda; a GPU's number means cuda")
+    detect.add_argument("--project", type=Path, default=Path("runs/detect"))
+    detect.add_argument("--name", default="exp", help="folder in the project; the next free one of exp, exp2, ...")
+    detect.add_argument("--exist-ok", action="store_true", help="write into a folder that is there")
+    detect.add_argument("--save-txt", action="store_true", help="also labels/NAME.txt: class cx cy w h")
+    detect.add_argument("--save-conf", action="store_true", help="with the score at the end of each line")
+    detect.add_argument("--nosave", action="store_true", help="no drawn pictures")
+    for flag in _WITHOUT_EFFECT:
+        detect.add_argument(flag, action=_Ignored, nargs=0, help=argparse.SUPPRESS)
+    for flag in _WITHOUT_EFFECT_VALUED:
+        detect.add_argument(flag, action=_Ignored, help=argparse.SUPPRESS)
+    detect.set_defaults(ignored=())
+    return parser
+
+
+class _Ignored(argparse.Action):
+    """Notes that a flag without effect was given."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        del parser, values
+        namespace.ignored = (*namespace.ignored, option_string)
+
+
+def detect_command(asked: argparse.Namespace) -> int:
+    """Find objects in pictures, one line each on stdout. Raises UsageError, CheckpointError, DatasetError, OSError."""
+    if asked.ignored:
+        log.warning("without effect here: %s", ", ".join(asked.ignored))
+    limits = _limits(asked)
+    pictures = find_pictures(asked.source)
+    if not pictures:
+        raise UsageError(f"--source {asked.source}: no picture there; name a picture, a folder or a pattern in quotes")
+    trained = load_trained(asked.weights, _device(asked.device))
+    size = _size(asked.img, trained)
+    classes = _classes(asked.classes, trained)
+    writes = not asked.nosave or asked.save_txt
+    folder = next_folder(asked.project, asked.name, exist_ok=asked.exist_ok) if writes else None
+    stems: Counter[str] = Counter()
+    for path, picture, found in detect_files(trained, pictures, size, limits, classes):
+        sys.stdout.write(f"{path}: {_counted(found, trained)}\n")
+        stems[path.stem] += 1
+        stem = path.stem if stems[path.stem] == 1 else f"{path.stem}-{stems[path.stem]}"
+        if folder is not None:
+            _write(folder, stem, picture, found, trained, asked)
+    if folder is not None:
+        log.info("results in %s", folder)
+    return EXIT_DONE
+
+
+def _write(
+    folder: Path, stem: str, picture: Image, found: Sequence[Found], trained: Trained, asked: argparse.Namespace
+) -> None:
+    if not asked.nosave:
+        drawn(picture, found, trained.names).save(folder / f"{stem}.jpg", quality=95)
+    if asked.save_txt:
+        labels = folder / "labels"
+        labels.mkdir(exist_ok=True)
+        (labels / f"{stem}.txt").write_text(label_text(found, picture.size, scores=asked.save_conf))
+
+
+def _device(wanted: str) -> torch.device:
+    if wanted.isdigit():
+        return choose_device("cuda", int(wanted))
+    if wanted not in {"auto", "cpu", "cuda"}:
+        raise UsageError(f"--device {wanted}: expected auto, cpu, cuda or the number of one GPU")
+    return choose_device(wanted, 0)
+
+
+def _size(wanted: int | None, trained: Trained) -> int:
+    size = trained.image_size if wanted is None else wanted
+    if size < IMAGE_STEP or size % IMAGE_STEP:
+        raise UsageError(f"--img {size}: expected a multiple of {IMAGE_STEP}")
+    return size
+
+
+def _classes(wanted: Sequence[int], trained: Trained) -> frozenset[int]:
+    foreign = [number for number in wanted if not 0 <= number < len(trained.names)]
+    if foreign:
+        raise UsageError(
+            f"--classes {foreign[0]}: there are 0 to {len(trained.names) - 1} ({', '.join(trained.names)})"
+        )
+    return frozenset(wanted)
+
+
+def _limits(asked: argparse.Namespace) -> NmsLimits:
+    for flag, value in (("--conf-thres", asked.conf_thres), ("--iou-thres", asked.iou_thres)):
+        if not 0 <= value <= 1:
+            raise UsageError(f"{flag} {value}: expected a number from 0 to 1")
+    if asked.max_det < 1:
+        raise UsageError(f"--max-det {asked.max_det}: expected at least 1")
+    return NmsLimits(score=asked.conf_thres, iou=asked.iou_thres, detections=asked.max_det)
+
+
+def _counted(found: Sequence[Found], trained: Trained) -> str:
+    counts = dict.fromkeys(trained.names, 0)
+    for one in found:
+        counts[trained.names[one.cls]] += 1
+    return ", ".join(f"{number} {name}" for name, number in counts.items() if number) or "nothing"
+
+
+def next_folder(project: Path, name: str, *, exist_ok: bool) -> Path:
+    """A new folder called `name` in `project`, or with the first free number from 2 on behind it."""
+    numbered = (f"{name}{number if number > 1 else ''}" for number in count(1))
+    folder = (
+        project / name if exist_ok else next(each for each in (project / one for one in numbered) if not each.exists())
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(main())
