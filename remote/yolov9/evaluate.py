@@ -34,7 +34,12 @@ class Validation:
 
 @torch.no_grad()
 def evaluate(
-    model: Detector, batches: Iterable[Batch], device: torch.device, amp: torch.dtype | None, go_on: Callable[[], bool]
+    model: Detector,
+    batches: Iterable[Batch],
+    device: torch.device,
+    amp: torch.dtype | None,
+    go_on: Callable[[], bool],
+    limits: NmsLimits | None = None,
 ) -> tuple[Matches, Tensor] | None:
     """This rank's matches and loss sums (4,): three terms times pictures, and pictures. None when `go_on` says stop."""
     sums = torch.zeros(4, device=device)
@@ -49,7 +54,9 @@ def evaluate(
         sums[:3] += head_terms(prediction, targets, grid) * len(images)
         sums[3] += len(images)
         scores = prediction.class_logits.float().sigmoid()
-        found.append(match_batch(nms(decode(prediction.distances, grid), scores, NmsLimits()), targets, model.classes))
+        found.append(
+            match_batch(nms(decode(prediction.distances, grid), scores, limits or NmsLimits()), targets, model.classes)
+        )
     return metrics.join(found), sums
 
 

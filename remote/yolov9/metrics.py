@@ -46,6 +46,16 @@ class Scores:
     map50_95: float
 
 
+@dataclass(frozen=True, slots=True)
+class ClassScores:
+    """The figures of one class that has ground truth."""
+
+    cls: int
+    truths: int
+    scores: Scores
+    """Precision and recall at the confidence that is best for all classes together."""
+
+
 def match(iou: Floats, valid: Bools) -> Bools:
     """Greedy matching at all thresholds.
 
@@ -80,12 +90,23 @@ def join(parts: Sequence[Matches]) -> Matches:
 
 
 def score(matches: Matches) -> Scores:
-    """Average precision and the best operating point. No ground truth at all: zeros."""
+    """Average precision and the best operating point, means over classes. No ground truth at all: zeros."""
+    each = [found.scores for found in score_classes(matches)]
+    if not each:
+        return Scores(0.0, 0.0, 0.0, 0.0)
+    precision, recall, map50, map50_95 = np.mean(
+        [(s.precision, s.recall, s.map50, s.map50_95) for s in each], 0
+    ).tolist()
+    return Scores(precision, recall, map50, map50_95)
+
+
+def score_classes(matches: Matches) -> list[ClassScores]:
+    """The same for each class that has ground truth."""
     order = np.argsort(-matches.scores, kind="stable")
     hit, scores, classes = matches.hit[order], matches.scores[order], matches.classes[order]
     present = np.flatnonzero(matches.truths)
     if not len(present):
-        return Scores(0.0, 0.0, 0.0, 0.0)
+        return []
     precision, ap = np.zeros((len(present), len(_CONFIDENCES))), np.zeros((len(present), len(THRESHOLDS)))
     recall = np.zeros_like(precision)
     for row, cls in enumerate(present):
@@ -94,9 +115,12 @@ def score(matches: Matches) -> Scores:
         precision[row], recall[row] = _curves(hit[mine, 0], scores[mine], int(matches.truths[cls]))
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
     best = int(f1.mean(0).argmax())
-    return Scores(
-        float(precision[:, best].mean()), float(recall[:, best].mean()), float(ap[:, 0].mean()), float(ap.mean())
+    rows = zip(
+        precision[:, best].tolist(), recall[:, best].tolist(), ap[:, 0].tolist(), ap.mean(1).tolist(), strict=True
     )
+    return [
+        ClassScores(int(cls), int(matches.truths[cls]), Scores(*row)) for cls, row in zip(present, rows, strict=True)
+    ]
 
 
 def average_precision(hit: Bools, truths: int) -> Floats:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from remote.yolov9.metrics import THRESHOLDS, Matches, average_precision, join, match, score
+from remote.yolov9.metrics import THRESHOLDS, Matches, average_precision, join, match, score, score_classes
 
 
 def slow_match(iou, valid):
@@ -73,3 +73,15 @@ def test_no_ground_truth_and_no_detections_are_zeros():
     nothing = Matches(np.zeros((0, 10), bool), np.zeros(0), np.zeros(0, int), np.zeros(3, int))
     assert score(nothing).map50 == 0
     assert score(Matches(nothing.hit, nothing.scores, nothing.classes, np.array([3, 0, 0]))).map50_95 == 0
+
+
+def test_the_scores_are_the_means_of_those_of_the_classes_that_are_there():
+    rng = np.random.default_rng(5)
+    n = 200
+    hit = np.sort(rng.random((n, 10)) < 0.5, axis=1)[:, ::-1]
+    matches = Matches(hit, rng.random(n), rng.integers(0, 3, n), np.array([80, 0, 60]))
+    each = score_classes(matches)
+    assert [(found.cls, found.truths) for found in each] == [(0, 80), (2, 60)]
+    whole = score(matches)
+    for name in ("precision", "recall", "map50", "map50_95"):
+        assert getattr(whole, name) == pytest.approx(np.mean([getattr(found.scores, name) for found in each]))
