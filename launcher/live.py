@@ -207,7 +207,7 @@ _WORDS: dict[type[Event], Callable[..., str]] = {
     Preempted: lambda e, _: f"preempted: {e.message}",
     Abandoned: lambda e, _: f"given up: {e.message}",
     StepFailed: lambda e, _: f"failed: {e.message}",
-    Cancelled: lambda e, _: f"stopping: {e.message}; saving a checkpoint (a second signal skips that)",
+    Cancelled: lambda e, _: f"stopping: {e.message}; saving what was trained (a second signal skips that)",
     LeaseClosed: lambda e, _: (
         "confirmed: no machine of this lease exists"
         if e.entry is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -157,7 +158,9 @@ def _early(run: Run) -> list[str]:
 
 def _lease_lines(entry: LedgerEntry) -> list[str]:
     where = f"{entry.provider} {entry.zone or entry.region}"
-    head = f"  {entry.instance_type} ({entry.gpu}), {entry.capacity_type}, {where}: {entry.billed_seconds} s billed"
+    ran = math.ceil((entry.ended_at - entry.started_at).total_seconds())
+    billed = f"{entry.billed_seconds} s billed{f' (it ran {ran} s)' if ran < entry.billed_seconds else ''}"
+    head = f"  {entry.instance_type} ({entry.gpu}), {entry.capacity_type}, {where}: {billed}"
     return [head, *map(_cost_line, entry.lines)]
 
 

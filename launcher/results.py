@@ -24,6 +24,8 @@ class Collected:
     files: int
     missing: tuple[str, ...]
     """Tasks without a finished upload."""
+    bytes: int = 0
+    """Of all final files that are in the storage, copied now or before."""
 
 
 def artifact_list(run: Run, task: str, store: ObjectStore) -> ArtifactList | None:
@@ -48,7 +50,7 @@ def collect(run: Run, tasks: tuple[str, ...], store: ObjectStore) -> Collected:
 
     Files that are there already with the right digest are left alone. Raises StorageError, ResultsDamaged.
     """
-    copied = 0
+    copied = size = 0
     missing = []
     for task in tasks:
         listed = artifact_list(run, task, store)
@@ -56,9 +58,10 @@ def collect(run: Run, tasks: tuple[str, ...], store: ObjectStore) -> Collected:
             missing.append(task)
             continue
         folder = results_folder(run, task, tasks)
+        size += sum(artifact.size for artifact in listed.files)
         for artifact in listed.files:
             copied += _fetch(run, task, artifact.name, artifact.sha256, folder, store)
-    return Collected(copied, tuple(missing))
+    return Collected(copied, tuple(missing), size)
 
 
 def _fetch(run: Run, task: str, name: str, digest: str, folder: Path, store: ObjectStore) -> int:

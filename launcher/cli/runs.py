@@ -68,7 +68,10 @@ def logs_command(run: str | None, task: str | None) -> None:
     from launcher import adopting, app
 
     context = make_context()
-    click.echo(app.log_text(adopting.find(run, context), task, context), nl=False)
+    text = app.log_text(adopting.find(run, context), task, context)
+    click.echo(text, nl=False)
+    if not text:
+        click.echo("the log is empty: training has not begun", err=True)
 
 
 @click.command("stop")
@@ -137,7 +140,9 @@ def _limits(budget: str | None, deadline: str | None) -> Limits:
         usd = None if budget is None else parse_usd(budget.removeprefix("+"))
         seconds = None if deadline is None else parse_duration(deadline)
     except ValueError as error:
-        raise BadInput(str(error)) from error
+        raise BadInput(
+            str(error), hint="--budget 50 is the whole run's, --budget +20 so much more; --deadline 12h"
+        ) from error
     more = budget is not None and budget.startswith("+")
     return Limits(budget=None if more else usd, more=usd if more else None, deadline=seconds)
 

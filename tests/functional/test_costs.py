@@ -38,6 +38,16 @@ def test_a_run_beside_its_bucket_pays_for_its_objects_and_for_no_traffic(tmp_pat
     assert all(f"    {kind}" in receipt for kind in MACHINE + OBJECTS)
 
 
+def test_a_run_that_was_stopped_pays_for_the_results_that_its_last_sync_left(tmp_path):
+    made = world(tmp_path, "us-east-1")
+    run_id = made.open()
+    made.clock.at(250, made.signal)
+    run = made.drive(run_id)
+    assert run.outcome is Outcome.CANCELLED
+    assert (made.folder / "runs/job/best.pt").exists()
+    assert kinds(run.storage) == OBJECTS
+
+
 def test_a_machine_in_another_region_than_the_bucket_pays_for_what_it_moves(tmp_path):
     made = world(tmp_path, "us-west-2")
     run_id = made.open()
