@@ -9,20 +9,25 @@ import argparse
 import logging
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
 import torch
 from PIL.Image import Image
 
-from remote.dataset import DatasetError
+from remote.dataset import DatasetError, Split, open_dataset
 from remote.protocol import EXIT_BAD_INPUT, EXIT_DONE
+from remote.yolov9 import metrics
 from remote.yolov9.boxes import NmsLimits
 from remote.yolov9.checkpoint import CheckpointError
 from remote.yolov9.config import IMAGE_STEP, ConfigError
+from remote.yolov9.data import CACHE_SHARE, VAL_BATCH, Loading, Pictures, ValSet, available_memory, val_batches
 from remote.yolov9.detect import Found, detect_files, drawn, find_pictures, label_text
 from remote.yolov9.distributed import choose_device
+from remote.yolov9.evaluate import evaluate
+from remote.yolov9.metrics import Matches
+from remote.yolov9.run import amp_dtype, workers
 from remote.yolov9.trained import Trained, load_trained
 
 log = logging.getLogger("yolov9")
@@ -52,8 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code: 0, or 2 for bad input."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     asked = _parser().parse_args(argv)
+    if asked.ignored:
+        log.warning("without effect here: %s", ", ".join(asked.ignored))
     try:
-        return detect_command(asked)
+        command: Callable[[argparse.Namespace], int] = asked.command
+        return command(asked)
     except (UsageError, CheckpointError, DatasetError, ConfigError, OSError) as error:
         log.error("error: %s", error)
         return EXIT_BAD_INPUT
@@ -62,6 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpucost-yolov9", description="YOLOv9 detectors that gpucost trained.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_detect(commands)
+    _add_val(commands)
+    return parser
+
+
+def _add_detect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     detect = commands.add_parser("detect", help="find objects in pictures")
     detect.add_argument("--weights", type=Path, required=True, metavar="BEST.PT")
     detect.add_argument("--source", required=True, help="a picture, a folder, or a glob pattern in quotes")
@@ -79,12 +93,42 @@ def _parser() -> argparse.ArgumentParser:
     detect.add_argument("--save-txt", action="store_true", help="also labels/NAME.txt: class cx cy w h")
     detect.add_argument("--save-conf", action="store_true", help="with the score at the end of each line")
     detect.add_argument("--nosave", action="store_true", help="no drawn pictures")
-    for flag in _WITHOUT_EFFECT:
-        detect.add_argument(flag, action=_Ignored, nargs=0, help=argparse.SUPPRESS)
-    for flag in _WITHOUT_EFFECT_VALUED:
-        detect.add_argument(flag, action=_Ignored, help=argparse.SUPPRESS)
-    detect.set_defaults(ignored=())
-    return parser
+    _ignore(detect, _WITHOUT_EFFECT, _WITHOUT_EFFECT_VALUED)
+    detect.set_defaults(command=detect_command)
+
+
+def _add_val(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    val = commands.add_parser("val", help="score weights on a split of a data set")
+    val.add_argument("--data", type=Path, required=True, metavar="DATA.YAML", help="or the folder that it is in")
+    val.add_argument("--weights", type=Path, required=True, metavar="BEST.PT")
+    val.add_argument("--task", choices=[split.value for split in Split], default=Split.VAL.value, help="[%(default)s]")
+    val.add_argument("--img", "--imgsz", "--img-size", type=int, metavar="PIXELS", help="longer side; as in training")
+    val.add_argument("--batch", "--batch-size", type=int, default=VAL_BATCH, help="[%(default)s]")
+    val.add_argument("--conf-thres", type=float, default=0.001, help="least score [%(default)s]")
+    val.add_argument("--iou-thres", type=float, default=0.7, help="most overlap of two of a class [%(default)s]")
+    val.add_argument("--max-det", type=int, default=300, help="most objects a picture [%(default)s]")
+    val.add_argument("--device", default="auto", help="auto, cpu or cuda; a GPU's number means cuda")
+    val.add_argument("--workers", type=int, help="loader processes; as in training")
+    switches = (
+        "--augment",
+        "--dnn",
+        "--exist-ok",
+        "--half",
+        "--save-conf",
+        "--save-hybrid",
+        "--save-json",
+        "--save-txt",
+    )
+    _ignore(val, (*switches, "--verbose"), ("--min-items", "--name", "--project"))
+    val.set_defaults(command=val_command)
+
+
+def _ignore(parser: argparse.ArgumentParser, switches: Sequence[str], valued: Sequence[str]) -> None:
+    for flag in switches:
+        parser.add_argument(flag, action=_Ignored, nargs=0, help=argparse.SUPPRESS)
+    for flag in valued:
+        parser.add_argument(flag, action=_Ignored, help=argparse.SUPPRESS)
+    parser.set_defaults(ignored=())
 
 
 class _Ignored(argparse.Action):
@@ -103,8 +147,6 @@ class _Ignored(argparse.Action):
 
 def detect_command(asked: argparse.Namespace) -> int:
     """Find objects in pictures, one line each on stdout. Raises UsageError, CheckpointError, DatasetError, OSError."""
-    if asked.ignored:
-        log.warning("without effect here: %s", ", ".join(asked.ignored))
     limits = _limits(asked)
     pictures = find_pictures(asked.source)
     if not pictures:
@@ -124,6 +166,41 @@ def detect_command(asked: argparse.Namespace) -> int:
     if folder is not None:
         log.info("results in %s", folder)
     return EXIT_DONE
+
+
+def val_command(asked: argparse.Namespace) -> int:
+    """Score weights, one line for all classes and one for each on stdout. Raises as `detect_command`, ConfigError."""
+    limits = _limits(asked)
+    if asked.batch < 1:
+        raise UsageError(f"--batch {asked.batch}: expected at least 1")
+    device = _device(asked.device)
+    trained = load_trained(asked.weights, device)
+    size = _size(asked.img, trained)
+    dataset = open_dataset(asked.data)
+    if dataset.names != trained.names:
+        ours, theirs = ", ".join(trained.names), ", ".join(dataset.names)
+        raise UsageError(f"--data {asked.data}: its classes are {theirs}, those of the weights {ours}")
+    samples = dataset.split(Split(asked.task))
+    if not samples:
+        raise UsageError(f"--task {asked.task}: the data set has no such pictures")
+    val = ValSet(Pictures(samples, size, int(available_memory() * CACHE_SHARE)))
+    loading = Loading(workers(asked.workers, device), pinned=device.type == "cuda")
+    batches = val_batches(val, val.groups(asked.batch), loading)
+    part = evaluate(trained.model, batches, device, amp_dtype("auto", device), lambda: True, limits)
+    assert part is not None  # noqa: S101 - nobody said stop
+    sys.stdout.write(_table(part[0], trained.names, len(samples)))
+    return EXIT_DONE
+
+
+def _table(matches: Matches, names: Sequence[str], pictures: int) -> str:
+    whole, each = metrics.score(matches), metrics.score_classes(matches)
+    rows = [("all", int(matches.truths.sum()), whole), *((names[one.cls], one.truths, one.scores) for one in each)]
+    width = max(len("class"), *(len(name) for name, _, _ in rows))
+    lines = [f"{'class':<{width}}  {'pictures':>8}  {'objects':>8}  precision  recall   mAP50  mAP50-95"]
+    for name, truths, found in rows:
+        figures = f"{found.precision:>9.3f}  {found.recall:>6.3f}  {found.map50:>6.3f}  {found.map50_95:>8.3f}"
+        lines.append(f"{name:<{width}}  {pictures:>8}  {truths:>8}  {figures}")
+    return "\n".join([*lines, ""])
 
 
 def _write(
