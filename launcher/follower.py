@@ -8,8 +8,9 @@ from launcher.context import Context
 from launcher.errors import Unreadable
 from launcher.events import RunOpened
 from launcher.history import usd_now
+from launcher.journal import follow
 from launcher.report import Beat, Happened
-from launcher.run import Run, advance, opened
+from launcher.run import Run, opened
 
 LOOK_SECONDS = 1.0
 """Between two looks at what a launcher of this machine wrote."""
@@ -37,7 +38,7 @@ class Follower:
             raise Unreadable(said, hint=hint)
         run = replace(opened(first), results_dir=self._folder.results_dir(first.results_dir))
         for number, event in enumerate(history[1:], 1):
-            run = advance(run, event)
+            run = follow(run, event, f"{self._folder.journal.path} line {number + 1}")
             if number >= self._told and not silent:
                 self._context.report(Happened(event, run))
         self._told = len(history)

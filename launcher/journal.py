@@ -198,12 +198,17 @@ def replay(history: Sequence[Event], origin: str) -> Run:
         )
     run = opened(history[0])
     for number, event in enumerate(history[1:], 2):
-        try:
-            run = advance(run, event)
-        except IllegalTransition as error:
-            hint = "restore the file from a backup; `gpucost stop` ends what is still running"
-            raise Unreadable(f"{origin} line {number}: {error}", hint=hint) from error
+        run = follow(run, event, f"{origin} line {number}")
     return run
+
+
+def follow(run: Run, event: Event, origin: str) -> Run:
+    """The run after one more record. Raises Unreadable, which names `origin`: the record cannot follow."""
+    try:
+        return advance(run, event)
+    except IllegalTransition as error:
+        hint = "restore the file from a backup; `gpucost stop` ends what is still running"
+        raise Unreadable(f"{origin}: {error}", hint=hint) from error
 
 
 def _mend(out: IO[bytes]) -> int:

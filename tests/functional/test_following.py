@@ -14,7 +14,7 @@ from launcher.claim import HeldElsewhere
 from launcher.cli.outcome import finish
 from launcher.context import Context
 from launcher.errors import BadInput, Undriven, Unreadable
-from launcher.events import CheckpointSynced, Outcome, Settled
+from launcher.events import CheckpointSynced, InstanceCreated, Outcome, Settled
 from launcher.history import load_run
 from launcher.home import Home
 from launcher.mirror import Fenced, Holder
@@ -54,6 +54,13 @@ def watching(tmp_path):
 def test_a_run_whose_folder_goes_while_it_is_watched_ends_the_watching_with_a_word(watching, watch):
     watching.clock.at(10, lambda: shutil.rmtree(watching.folder.root))
     with watching.folder.journal.writing(), pytest.raises(Unreadable, match="are gone from"):
+        watch(RUN_ID, watching.context)
+
+
+@pytest.mark.parametrize("watch", [following.attach, following.wait], ids=["attach", "wait"])
+def test_records_that_cannot_follow_each_other_end_the_watching_with_their_line(watching, watch):
+    watching.goes_on([SAMPLES[InstanceCreated]])
+    with watching.folder.journal.writing(), pytest.raises(Unreadable, match=r"journal\.jsonl line 6: InstanceCreated"):
         watch(RUN_ID, watching.context)
 
 
