@@ -33,6 +33,7 @@ def in_force(rig, offer=OFFER):
 
 def test_all_that_changed_since_a_moment_is_told_with_its_time(rig):
     rig.set_price(OFFER, Decimal("0.22"))
+    next_second(rig)
     begin = next_second(rig)
     rig.set_price(OFFER, Decimal("0.31"))
     between = next_second(rig)
