@@ -29,6 +29,7 @@ from pydantic import (
 from launcher import hyperparameters, yamltext
 from launcher.errors import BadInput
 from launcher.hyperparameters import BadHyperparameter
+from launcher.templating import QUIET_MINUTES
 from launcher.units import parse_duration, parse_size_gib, parse_usd
 
 Model = Literal["yolov9-t", "yolov9-s", "yolov9-m", "yolov9-c", "yolov9-e"]
@@ -36,6 +37,10 @@ Market = Literal["spot", "on-demand", "any"]
 LONGEST_MESSAGE = 400
 EVERY_KEY = "launcher/README.md lists every key with its values, `gpucost init` writes most of them"
 Cloud = Literal["aws", "gcp", "azure", "alibaba", "sandbox"]
+
+
+MOST_BOOT_SECONDS = (QUIET_MINUTES - 5) * 60
+"""A machine must have its agent before its own watch ends it."""
 
 
 def _slug(name: str) -> str:
@@ -173,6 +178,15 @@ class JobSpec(_Strict):
             raise ValueError(f"data {self.data!r}: only local paths and s3:// URLs can be read now")
         if self.data.startswith("s3://") and not re.match(r"s3://[^/]", self.data):
             raise ValueError(f"data {self.data!r} names no bucket; write s3://bucket/key")
+        return self
+
+    @model_validator(mode="after")
+    def _boots_in_time(self) -> JobSpec:
+        if self.boot_limit is not None and self.boot_limit > MOST_BOOT_SECONDS:
+            raise ValueError(
+                f"boot_limit is more than {MOST_BOOT_SECONDS // 60}m: a machine without an agent for {QUIET_MINUTES} "
+                "minutes ends itself"
+            )
         return self
 
     @model_validator(mode="after")

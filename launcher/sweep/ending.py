@@ -7,6 +7,7 @@ is in no ledger.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from launcher.interrupts import Interrupts
 from launcher.providers.sweep import Found, joined
@@ -21,7 +22,8 @@ _ASKED = Verdict(Action.REMOVE, "its end was asked for")
 def end_run(run_id: str, sweeper: Sweeper, interrupts: Interrupts) -> tuple[Sweep, tuple[Done, ...]]:
     """What there is of a run in all enabled regions, and what became of it. Raises ProviderError.
 
-    Machines that a late answer of the provider hides are not among it, so it looks twice, its grace period apart.
+    Machines that a late answer of the provider hides are not among it, so it looks twice, its grace period apart; not
+    after an interrupt.
     """
     regions = regions_of(sweeper, Scope())
     first = _look(run_id, regions, sweeper)
@@ -33,6 +35,7 @@ def end_run(run_id: str, sweeper: Sweeper, interrupts: Interrupts) -> tuple[Swee
             sweeper.clock.sleep(wait)
             late = _look(run_id, regions, sweeper, but=[one.found.key for one in done])
             done += _Ending(late, sweeper, interrupts).run()
+            first = replace(first, items=first.items + late.items, gaps=first.gaps + late.gaps)
     return first, done
 
 

@@ -6,10 +6,12 @@ import json
 import sys
 
 import pytest
+from run_cases import opened
 from sweep_cases import OTHER, RUN, World, beat, hours, post, results, thing
 
 from launcher import cli
 from launcher.home import Home
+from launcher.journal import encode
 from launcher.providers.sweep import Kind
 from launcher.sweep import wiring
 from launcher.sweep.ending import end_run
@@ -80,6 +82,38 @@ def test_once_all_is_gone_the_records_are_set_aside_and_the_name_is_free(stop, w
     assert (home.run(RUN).root / "journal.damaged.jsonl").read_text() == "no json\n"
 
 
+def test_nothing_found_is_no_proof_where_nobody_knows_in_which_account_the_run_was(stop, world, monkeypatch):
+    monkeypatch.setattr(wiring, "connect_sweeper", lambda _cloud, _profile, _context: world.sweeper)
+    code, _, err = stop("no json\n")
+    assert code == 7
+    assert f"{RUN} IS NOT CONFIRMED GONE" in err
+    assert "set AWS_PROFILE" in err
+
+
+def test_where_the_first_record_can_be_read_its_account_is_looked_at_and_nothing_is_proof(stop, world, monkeypatch):
+    asked = []
+
+    def connect(cloud, profile, _context):
+        asked.append((cloud, profile))
+        return world.sweeper
+
+    monkeypatch.setattr(wiring, "connect_sweeper", connect)
+    first = opened(run_id=RUN, cloud="aws", job={"name": "job", "aws": {"profile": "vision"}})
+    code, _, err = stop(f"{encode(1, first)}\nno json\n")
+    assert (code, asked) == (2, [("aws", "vision")])
+    assert "no machine of it is there" in err
+
+
+def test_a_region_that_fails_at_the_second_look_leaves_the_end_unconfirmed(stop, world, monkeypatch):
+    world.cloud.add(MACHINE)
+    world.clock.at(60, lambda: world.cloud.dark.update({"us-east-1": "timed out"}))
+    monkeypatch.setattr(wiring, "connect_sweeper", lambda cloud, _p, _c: world.sweeper if cloud == "aws" else None)
+    code, _, err = stop("no json\n")
+    assert code == 7
+    assert "us-east-1" in err
+    assert "timed out" in err
+
+
 @pytest.mark.parametrize(
     "journal",
     ['{"schema":1,"seq":1,"ty\nmore\n', '{"schema":9,"seq":1,"type":"RunOpened","event":{}}\n', "\n", "no json\n"],
@@ -99,4 +133,4 @@ def test_the_document_says_what_could_not_be_looked_at(stop):
     document = json.loads(out)
     assert (code, document["kind"], document["exit_code"]) == (7, "stop", 7)
     assert document["run_id"] == RUN
-    assert document["not_looked_at"]
+    assert document["not_known"]

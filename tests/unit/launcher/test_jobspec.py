@@ -63,6 +63,7 @@ def refused(raw, **overrides):
         ({"hyperparameters": {"lr0": [1]}}, "hyperparameters: lr0 is [1]", "correct"),
         ({"hyperparameters": [1]}, "hyperparameters:", "README"),
         ({"seed": -1}, "seed:", "README"),
+        ({"boot_limit": "26m"}, "boot_limit is more than 25m: a machine without an agent for 30 minutes", "README"),
         ({"seed": 10**10}, "seed:", "README"),
         ({"epochs": True}, "epochs: true (or yes, no, on, off) is no value of this key", "README"),
         ({"batch": True}, "batch: true", "README"),
