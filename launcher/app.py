@@ -187,10 +187,12 @@ def _reopen(run: Run, cloud: wiring.Cloud, context: Context, limits: Limits) -> 
 def _lost(run: Run, cloud: wiring.Cloud) -> tuple[str, ...]:
     """Tasks of which the storage has no checkpoint any more, neither the newest nor one before it."""
 
-    def folder(key: str) -> str:
-        return key.removeprefix(f"{cloud.store.url}/").rpartition("/")[0] + "/"
+    def kept(key: str) -> bool:
+        folder = key.removeprefix(f"{cloud.store.url}/").rpartition("/")[0]
+        there = {found.key for found in cloud.store.list(f"{folder}/")}
+        return any(name.endswith(".json") and f"{name.removesuffix('.json')}.pt" in there for name in there)
 
-    return tuple(known.task for known in run.checkpoints if not cloud.store.list(folder(known.key)))
+    return tuple(known.task for known in run.checkpoints if not kept(known.key))
 
 
 def stop(run_id: str, context: Context) -> Run:

@@ -262,16 +262,26 @@ def test_a_launch_waits_while_nobody_can_say_whether_the_run_is_still_its_own(tm
 # -- going on ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["checkpoint", "checkpoint lost"])
-def test_a_run_that_is_taken_up_again_says_from_where_it_goes_on(tmp_path, kept):
+@pytest.mark.parametrize(
+    ("gone", "kept"),
+    [
+        pytest.param(lambda _keys: [], True, id="all-there"),
+        pytest.param(lambda keys: keys[-2:], True, id="the-one-before"),
+        pytest.param(lambda keys: keys, False, id="none"),
+        pytest.param(lambda keys: [key for key in keys if key.endswith(".pt")], False, id="manifests-alone"),
+        pytest.param(lambda keys: [key for key in keys if key.endswith(".json")], False, id="no-manifest"),
+    ],
+)
+def test_a_run_that_is_taken_up_again_says_from_where_it_goes_on(tmp_path, gone, kept):
     """C08: a restart made a new machine, and the old data was lost without a word."""
     world = World(tmp_path)
     world.signal_at(200)
     run_id = world.open()
     run = world.drive(run_id)
-    if not kept:
-        for key in [key for key in world.store.objects if "/checkpoints/" in key]:
-            del world.store.objects[key]
+    keys = sorted(key for key in world.store.objects if "/checkpoints/" in key)
+    assert len(keys) >= 4
+    for key in gone(keys):
+        del world.store.objects[key]
     cloud = SimpleNamespace(store=world.store, catalog=lambda _job: world.catalog())
     context = Context(world.home, world.clock, world.updates.append, tmp_path)
     reopened = app._reopen(run, cloud, context, app.Limits())
