@@ -35,7 +35,7 @@ def stored(*tasks, files=FILES, damage=None):
 
 
 def test_the_files_of_one_training_lie_in_the_results_folder(tmp_path, run):
-    assert collect(run, ("job",), stored("job")) == Collected(3, ())
+    assert collect(run, ("job",), stored("job")) == Collected(3, (), 27)
     folder = tmp_path / "runs" / "job"
     assert {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()} == FILES
 
@@ -47,7 +47,7 @@ def test_several_trainings_get_a_folder_each(tmp_path, run):
 
 
 def test_a_training_without_a_finished_upload_is_named(run):
-    assert collect(run, ("a", "b"), stored("b")) == Collected(3, ("a",))
+    assert collect(run, ("a", "b"), stored("b")) == Collected(3, ("a",), 27)
 
 
 def test_what_is_there_already_is_left_alone_and_what_differs_is_fetched_again(tmp_path, run):
