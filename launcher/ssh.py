@@ -242,5 +242,5 @@ def drop_unusable_key(path: Path) -> bool:
 def _read_key(path: Path) -> paramiko.Ed25519Key | None:
     try:
         return paramiko.Ed25519Key.from_private_key_file(str(path))
-    except (OSError, ValueError, paramiko.SSHException):
+    except (OSError, ValueError, IndexError, AssertionError, paramiko.SSHException):  # what paramiko makes of damage
         return None

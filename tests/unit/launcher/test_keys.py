@@ -28,5 +28,14 @@ def test_a_file_that_holds_no_key_is_replaced_before_a_launch_and_removed_before
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("kept", range(0, 340, 20))
+def test_a_key_that_was_cut_short_anywhere_is_no_key(tmp_path, kept):
+    path = tmp_path / "ssh_key"
+    make_key_pair(path)
+    path.write_bytes(path.read_bytes()[:kept])
+    assert drop_unusable_key(path)
+    assert not path.exists()
+
+
 def test_no_key_is_no_unusable_one(tmp_path):
     assert not drop_unusable_key(tmp_path / "ssh_key")
