@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -20,7 +19,7 @@ from launcher.errors import BadInput, StopUnconfirmed
 from launcher.events import Cancelled, Event, LimitsChanged, Outcome, Reopened
 from launcher.follower import Follower
 from launcher.history import load_run
-from launcher.interrupts import ASKED, STOPPED, Interrupts
+from launcher.interrupts import STOPPED, Interrupts, ask_to_stop
 from launcher.jobspec import parse
 from launcher.journal import Journal
 from launcher.opening import no_place, provider_error, require_place
@@ -123,8 +122,8 @@ def resume(run_id: str, context: Context, limits: Limits, *, by_force: bool = Fa
     """Go on with a run that lost its launcher, or with a settled one from its checkpoints. Raises BadInput, NoPlan."""
     refresh(run_id, context)  # a launcher elsewhere may have gone on, or ended it
     run = load_run(run_id, context)
-    trouble = no_place(Path(run.results_dir))
     if run.state is not State.SETTLED:
+        trouble = no_place(Path(run.results_dir))
         if trouble:  # the machine counts first; what it makes is in the storage all the same
             context.report(Note(f"{trouble}; they stay in the storage"))
         return go_on(run_id, context, by_force=by_force, first=lambda found: _new_limits(found, limits, context))
@@ -203,8 +202,7 @@ def stop(run_id: str, context: Context) -> Run:
         follower = Follower(run_id, context)
         run = follower.look(silent=True)
         if run.state is not State.STOPPING or _would_go_on(run):  # a second signal would skip the last upload
-            with suppress(ProcessLookupError):
-                os.kill(pid, ASKED)
+            ask_to_stop(pid)
         context.report(Note(f"the launcher (process {pid}) is asked to save, to end the machine and to confirm it"))
         if not follower.until_left(STOP_LIMIT_SECONDS):
             raise _hangs(run_id, journal)

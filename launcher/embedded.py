@@ -16,8 +16,8 @@ from typing import IO
 from launcher import sandbox
 from launcher.errors import GpucostError, Unreadable
 from launcher.events import Outcome
+from launcher.history import folded
 from launcher.home import Home
-from launcher.journal import replay
 from launcher.run import Run, State
 from launcher.sandbox import SandboxInfo, SpotPrice
 from pricing.offers import CapacityType
@@ -124,8 +124,7 @@ def _runs(home: Home) -> list[Run]:
 
 
 def _run(home: Home, run_id: str) -> Run | None:
-    journal = home.run(run_id).journal
     try:
-        return replay(journal.events(), str(journal.path))
+        return folded(home.run(run_id))
     except Unreadable:
         return None

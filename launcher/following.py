@@ -46,7 +46,7 @@ def _news(follower: Follower, run_id: str, context: Context) -> Run:
     if word is not None and word.overtaken:
         raise Fenced(
             f"run {run_id} was taken over by {word.run.driven_by}: what is known of it here is out of date",
-            hint=f"look at it with `gpucost status {word.run.opened.storage_url}/{run_id}`",
+            hint=f"look at it with `gpucost status {word.run.url}`",
         )
     run = follower.look()
     driven = (word is not None and word.driver is not None) or _driven_here(run_id, context)

@@ -6,15 +6,22 @@ a `kill -9` may cut it too. While the journal is written, or a machine is being 
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 ASKED = signal.SIGUSR1
 """What `gpucost stop` sends to the launcher that drives a run, so that its journal tells it from Ctrl-C."""
 STOPPED = "stopped with `gpucost stop`"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, ASKED)
+
+
+def ask_to_stop(pid: int) -> None:
+    """Send that word to a launcher. One that is gone by now needs none."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, ASKED)
 
 
 class Interrupted(BaseException):

@@ -11,13 +11,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from decimal import ROUND_UP, Decimal
+from decimal import Decimal
 
 from launcher.clouds import CloudFacts
 from launcher.errors import DeadlineReached, Exhausted
 from launcher.events import DeadlineBasis, Lease, Selection
 from launcher.run import Run, State
-from launcher.units import show_usd
+from launcher.units import cents_up, show_usd
 from pricing.cost import (
     HOUR_SECONDS,
     LONGEST_SECONDS,
@@ -38,7 +38,6 @@ from remote.protocol import Budget, PricePoint
 
 _ROUNDING_USD = Decimal("0.0000001")
 """More than the agent's floating-point arithmetic can lose."""
-_CENT = Decimal("0.01")
 _GRAINS = 10
 """A deadline nearer than so many grains keeps its seconds: there they count."""
 
@@ -142,7 +141,7 @@ def lease_deadline(
     seconds, basis = min(limits)
     if seconds <= facts.save_reserve_seconds:
         of_user = basis is DeadlineBasis.USER
-        more = "--deadline 2h" if of_user else f"--budget +{selection.estimate.usd_high.quantize(_CENT, ROUND_UP)}"
+        more = "--deadline 2h" if of_user else f"--budget +{cents_up(selection.estimate.usd_high)}"
         kind = DeadlineReached if of_user else Exhausted
         raise kind(
             f"the {basis} leaves {max(0, round(seconds))} s for another machine, less than it takes to save and stop",

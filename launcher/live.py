@@ -32,7 +32,7 @@ from launcher.events import (
     StepFailed,
     TrainingExited,
 )
-from launcher.render import show_agent, url_of
+from launcher.render import show_agent
 from launcher.report import Beat, Happened, Note, Update
 from launcher.run import Run
 from launcher.stops import show_stops, stops_of, stops_while_training
@@ -185,7 +185,7 @@ def _opened(run: Run) -> str:
     """The run's name here, and the one by which any other machine knows it."""
     if run.opened.cloud == "sandbox":
         return f"run {run.run_id}"
-    return f"run {run.run_id}; from any machine: gpucost status {url_of(run)}"
+    return f"run {run.run_id}; from any machine: gpucost status {run.url}"
 
 
 _WORDS: dict[type[Event], Callable[..., str]] = {

@@ -20,6 +20,11 @@ from remote.protocol import AgentStatus, LeasePaths, ProtocolError, StopCommand
 _LOG_TAIL_LINES = 200
 
 
+def shown_log(text: str) -> str:
+    """A log as a terminal may have it: a progress bar that goes over its own line becomes lines."""
+    return protocol.printable(text.replace("\r", "\n"))
+
+
 class EnvironmentBroken(GpucostError):
     """The machine's image lacks what training needs, and it could not be added."""
 
@@ -111,8 +116,7 @@ class Machine:
         """The last lines of a task's log, the agent's own log where the task has none."""
         log = shlex.quote(str(self._paths.task(task).log))
         agent = shlex.quote(str(self._paths.agent_log))
-        tail = self._run(f"tail -n {_LOG_TAIL_LINES} {log} 2>/dev/null || tail -n {_LOG_TAIL_LINES} {agent}")
-        return protocol.printable(tail.replace("\r", "\n"))
+        return shown_log(self._run(f"tail -n {_LOG_TAIL_LINES} {log} 2>/dev/null || tail -n {_LOG_TAIL_LINES} {agent}"))
 
     def _session_now(self) -> SshSession:
         if self._session is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from decimal import ROUND_UP, Decimal
+from decimal import Decimal
 
 from launcher.errors import NoPlan
 from launcher.events import Estimate, Refusal, Selection
@@ -12,6 +12,7 @@ from launcher.jobspec import JobSpec, TaskOverride
 from launcher.localdata import DataFacts
 from launcher.recovery import cooled, epochs_done, loses_work_on_spot, rest_usd
 from launcher.run import Run
+from launcher.units import cents_up
 from pricing.cost import Rates
 from pricing.models import MODELS
 from pricing.offers import Market, Offer, Policy
@@ -161,5 +162,5 @@ def no_plan(error: NoOfferFits, run: Run | None = None) -> NoPlan:
     """The planner's refusal as an error for the user; for a run that is taken up again with the budget it needs."""
     if run is None or error.cheapest is None:
         return NoPlan(error.message, hint=error.hint)
-    enough = (run.spent_usd + max(error.cheapest.usd_sure, rest_usd(run))).quantize(Decimal("0.01"), ROUND_UP)
+    enough = cents_up(run.spent_usd + max(error.cheapest.usd_sure, rest_usd(run)))
     return NoPlan(error.message, hint=f"`gpucost resume {run.run_id} --budget {enough}`")

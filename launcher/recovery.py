@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import ROUND_UP, Decimal
+from decimal import Decimal
 
 from launcher.errors import DeadlineReached, Exhausted, ExitCode
 from launcher.events import (
@@ -22,6 +22,7 @@ from launcher.events import (
     TrainingExited,
 )
 from launcher.run import Run
+from launcher.units import cents_up
 from pricing.offers import Constraint, Offer
 from pricing.planner import NoOfferFits
 from remote.protocol import Reason
@@ -195,4 +196,4 @@ def rest_usd(run: Run) -> Decimal:
     left = max(work.epochs - done, 1)
     paced = run.spent_usd / max(done, 1) * left
     rest = max(whole * left / work.epochs, paced) + _FIXED_SHARE * whole
-    return rest.quantize(Decimal("0.01"), ROUND_UP)
+    return cents_up(rest)

@@ -209,7 +209,7 @@ def show_status(
         age = max(0.0, now.timestamp() - status.at)
         lines.append(f"agent    {show_agent(status)} ({show_duration(age)} ago)")
     tasks = parse(run.opened.job, {}, run.run_id).task_names
-    lines.append(f"saved    {epochs_done(run, tasks)} epochs, in {url_of(run)}{_since_saved(run, status)}")
+    lines.append(f"saved    {epochs_done(run, tasks)} epochs, in {run.url}{_since_saved(run, status)}")
     cap = f" of {show_usd(run.budget_usd)}" if run.budget_usd is not None else ""
     lines.append(
         f"spent    {show_usd(usd)}{cap}" if run.lease is None else f"owed     {show_usd(usd)}{cap} if stopped now"
@@ -253,11 +253,6 @@ def _since_saved(run: Run, status: AgentStatus | None) -> str:
         name = f"{task.name}: " if len(status.tasks) > 1 else ""
         parts.append(f"{name}{at_risk} steps since the last checkpoint{often}")
     return f" ({'; '.join(parts)})" if parts else ""
-
-
-def url_of(run: Run) -> str:
-    """Where the run is in the storage: its name on every other machine."""
-    return f"{run.opened.storage_url}/{run.run_id}"
 
 
 def show_agent(status: AgentStatus, width: int | None = None) -> str:

@@ -156,6 +156,11 @@ class Run:
         return self.opened.run_id
 
     @property
+    def url(self) -> str:
+        """Where the run is in the storage: its name on every other machine."""
+        return f"{self.opened.storage_url}/{self.run_id}"
+
+    @property
     def spent_usd(self) -> Decimal:
         """What the closed leases cost, and after the end the objects too."""
         return sum((entry.usd for entry in self.entries), Decimal(0)) + total(self.storage)

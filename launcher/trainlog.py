@@ -5,10 +5,11 @@ from __future__ import annotations
 from launcher import wiring
 from launcher.context import Context
 from launcher.errors import BadInput, ProviderError
+from launcher.machine import shown_log
 from launcher.results import results_folder
 from launcher.run import Run
 from launcher.storage.interface import StorageError
-from remote.protocol import StoredRun, printable
+from remote.protocol import StoredRun
 
 _LOG = "train.log"
 
@@ -17,7 +18,7 @@ def kept_log(run: Run, task: str, tasks: tuple[str, ...], context: Context) -> s
     """The whole log from the results folder, else from the storage. Raises BadInput where neither has one."""
     kept = results_folder(run, task, tasks) / _LOG
     if kept.exists():
-        return _shown(kept.read_bytes())
+        return shown_log(kept.read_bytes().decode("utf-8", "replace"))
     if not run.attempt:
         raise BadInput(f"run {run.run_id} has no log yet", hint=f"results will be in {run.results_dir}")
     return stored_log(run, task, context)
@@ -32,9 +33,5 @@ def stored_log(run: Run, task: str, context: Context) -> str:
         raise BadInput(f"the log of {run.run_id} cannot be read: {error}", hint=error.hint) from error
     if content is None:
         hint = "the agent copies it there every few minutes; the machine that launched the run sees it live"
-        raise BadInput(f"there is no log of {task} in {run.opened.storage_url}/{run.run_id} yet", hint=hint)
-    return _shown(content)
-
-
-def _shown(log: bytes) -> str:
-    return printable(log.decode("utf-8", "replace").replace("\r", "\n"))
+        raise BadInput(f"there is no log of {task} in {run.url} yet", hint=hint)
+    return shown_log(content.decode("utf-8", "replace"))

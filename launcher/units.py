@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_UP, Decimal, InvalidOperation
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)", re.IGNORECASE)
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "min": 60, "s": 1}
@@ -21,6 +21,7 @@ _GIB = {
     "mb": Decimal(10**6) / 2**30,
 }
 _LEAST_SHOWN = Decimal("0.0001")
+_CENT = Decimal("0.01")
 MOST_LETTERS = 60
 """More than any amount, duration or size takes."""
 MAX_USD = Decimal(1_000_000)
@@ -93,6 +94,11 @@ def show_usd(amount: Decimal) -> str:
     if 0 < amount < _LEAST_SHOWN:
         return f"<${_LEAST_SHOWN}"
     return f"${amount:,.2f}" if abs(amount) >= 1 else f"${amount:.4f}"
+
+
+def cents_up(amount: Decimal) -> Decimal:
+    """Whole cents that are enough: what a user is told to allow."""
+    return amount.quantize(_CENT, ROUND_UP)
 
 
 def show_gib(size: int) -> str:

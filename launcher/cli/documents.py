@@ -73,7 +73,7 @@ def run_document(run: Run) -> dict[str, object]:
         "budget_usd": run.budget_usd,
         "estimate_usd": run.opened.selection.estimate.usd,
         "results_dir": run.results_dir,
-        "storage_url": f"{run.opened.storage_url}/{run.run_id}",
+        "storage_url": run.url,
         "ended_early": [last.task for last in ended_early(run, epochs)],
         "checkpoints": [asdict(checkpoint) for checkpoint in run.checkpoints],
         "leases": [entry_document(run, entry) for entry in run.entries],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,17 +29,25 @@ class _Ending:
     sweeps: list[tuple[Sweep, Sequence[Done]]] = field(default_factory=list)
     looked: bool = False
     """Some cloud could be looked at; an embedded one that does not run has nothing."""
+    out_of_reach: list[str] = field(default_factory=list)
+    """Clouds that could not be looked at, and why."""
     troubles: list[str] = field(default_factory=list)
+    """What else leaves the end unconfirmed."""
 
     @property
     def done(self) -> list[Done]:
         """Everything that was found."""
         return [one for _, some in self.sweeps for one in some]
 
+    @property
+    def unknown(self) -> list[str]:
+        """What is not known of the end. A run is in one account: where it was found, the others do not matter."""
+        return [*([] if self.done else self.out_of_reach), *self.troubles]
+
     def confirmed(self, *, account_known: bool) -> bool:
         """All of the run is gone. Where nothing was found, only if that was the account in which the run was."""
         seen = bool(self.done) or (account_known and self.looked)
-        return seen and not self.troubles and not any(one.is_left for one in self.done)
+        return seen and not self.unknown and not any(one.is_left for one in self.done)
 
 
 def end_by_tags(run_id: str, damage: Unreadable, context: Context, *, as_json: bool) -> int:
@@ -54,15 +60,13 @@ def end_by_tags(run_id: str, damage: Unreadable, context: Context, *, as_json: b
     _ask_its_launcher(run_id, context)
     place = _place(run_id, context)
     ending = _end_everywhere(run_id, (place,) if place else _ANYWHERE, context)
-    if place is None and ending.done:
-        ending.troubles = [said for said in ending.troubles if not said.startswith(_NOT_AT_HAND)]
     if context.home.run(run_id).journal.writer() is not None:
         ending.troubles.append("its launcher is still at work")
     confirmed = ending.confirmed(account_known=place is not None)
     code = damage.exit_code if confirmed else ExitCode.NOT_CONFIRMED_GONE
     if as_json:
         print_json("stop", _document(run_id, damage, ending, code))
-    for trouble in ending.troubles:
+    for trouble in ending.unknown:
         click.secho(f"not known: {trouble}", err=True, fg="red")
     kept = _set_aside(run_id, context) if confirmed else None
     _last_words(run_id, damage, len(ending.done), context, confirmed=confirmed, kept=kept)
@@ -93,16 +97,12 @@ def _set_aside(run_id: str, context: Context) -> Path | None:
 
 def _ask_its_launcher(run_id: str, context: Context) -> None:
     """It holds the run in its memory and may still save and account for it."""
-    from launcher.interrupts import ASKED
+    from launcher.interrupts import ask_to_stop
 
     pid = context.home.run(run_id).journal.writer()
     if pid is not None and pid > 0:
-        with suppress(ProcessLookupError):
-            os.kill(pid, ASKED)
+        ask_to_stop(pid)
         click.echo(f"its launcher (process {pid}) is asked to stop, too", err=True)
-
-
-_NOT_AT_HAND = "no access to "
 
 
 def _end_everywhere(run_id: str, places: Sequence[tuple[str, str | None]], context: Context) -> _Ending:
@@ -120,7 +120,7 @@ def _end_everywhere(run_id: str, places: Sequence[tuple[str, str | None]], conte
                 continue
             sweep, done = end_run(run_id, sweeper, interrupts)
         except GpucostError as error:
-            ending.troubles.append(f"{_NOT_AT_HAND}{cloud}: {error}")
+            ending.out_of_reach.append(f"no access to {cloud}: {error}")
             continue
         ending.looked = True
         ending.sweeps.append((sweep, done))
@@ -139,7 +139,7 @@ def _document(run_id: str, damage: Unreadable, ending: _Ending, code: int) -> di
         "run_id": run_id,
         "damage": str(damage),
         "sweeps": [sweep_document(sweep, done) for sweep, done in ending.sweeps],
-        "not_known": ending.troubles,
+        "not_known": ending.unknown,
         "exit_code": int(code),
     }
 

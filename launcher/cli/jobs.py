@@ -117,7 +117,7 @@ def train_command(job_file: Path, *, yes: bool, dry_run: bool, detach: bool, as_
 
 
 def _go_on_detached(run_id: str, context: Context, *, as_json: bool) -> int:
-    from launcher import detaching, history, render
+    from launcher import detaching, history
 
     try:
         pid = detaching.supervise(run_id, context)
@@ -126,10 +126,10 @@ def _go_on_detached(run_id: str, context: Context, *, as_json: bool) -> int:
         return ExitCode.INTERRUPTED
     run = history.load_run(run_id, context)
     if as_json:
-        print_json("detached", {"run_id": run_id, "pid": pid, "storage_url": render.url_of(run)})
+        print_json("detached", {"run_id": run_id, "pid": pid, "storage_url": run.url})
     else:
         click.echo(f"{run_id} goes on in the background (process {pid})")
         click.echo(f"  watch: gpucost attach {run_id}   collect: gpucost wait {run_id}   end: gpucost stop {run_id}")
         if run.opened.cloud != "sandbox":
-            click.echo(f"  from any machine: gpucost status {render.url_of(run)}")
+            click.echo(f"  from any machine: gpucost status {run.url}")
     return ExitCode.DONE

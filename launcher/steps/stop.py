@@ -243,9 +243,8 @@ def _settle(run: Run, services: Services, outcome: Outcome, message: str) -> Set
     if run.attempt and not isinstance(run.cause, CapacityRefused):
         try:
             copied = _collect_patiently(run, tasks, services)
-            run = replace(
-                run, artifact_bytes=max(run.artifact_bytes, copied.bytes)
-            )  # a stop comes before they are told
+            # A run that was stopped has not been told of them.
+            run = replace(run, artifact_bytes=max(run.artifact_bytes, copied.bytes))
             if copied.missing:
                 services.report(Note(f"no finished results of {', '.join(copied.missing)}"))
         except (GpucostError, OSError) as error:
