@@ -156,22 +156,24 @@ def message_for(
 ) -> str:
     """One sentence that says what failed, in numbers."""
     if cheapest is not None and policy.budget_usd is not None:
-        where = f"{cheapest.offer.instance.name} {cheapest.offer.capacity_type} in {cheapest.offer.region}"
         return (
             f"no offer fits the budget of {usd_text(policy.budget_usd)} USD:"
             f" the cheapest run costs {usd_text(cheapest.usd)} USD (up to {usd_text(cheapest.usd_sure)}"
-            f" at {policy.confidence:.0%} confidence) on {where};"
+            f" at {policy.confidence:.0%} confidence) on {_where(cheapest.offer)};"
             f" the budget buys {epochs} of {workload.epochs} epochs there"
         )
     removed = ", ".join(f"{constraint} {count}" for constraint, count in _most_first(counts))
     if quickest is not None and policy.max_hours is not None:
-        where = f"{quickest.offer.instance.name} {quickest.offer.capacity_type} in {quickest.offer.region}"
         return (
             f"no offer fits the deadline of {time_text(policy.max_hours * 3600)}: the quickest takes up to"
-            f" {time_text(quickest.seconds)} at {policy.confidence:.0%} confidence, {where};"
+            f" {time_text(quickest.seconds)} at {policy.confidence:.0%} confidence, {_where(quickest.offer)};"
             f" removed by constraint: {removed}"
         )
     return f"no offer fits; removed by constraint: {removed}"
+
+
+def _where(offer: Offer) -> str:
+    return f"{offer.instance.name} {offer.capacity_type} in {offer.region}"
 
 
 def time_text(seconds: float) -> str:

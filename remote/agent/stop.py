@@ -45,7 +45,8 @@ class StopSources:
         self.notice = self.notice or self._notices.preemption()
         if self.rebalance is None:
             self.rebalance = self._notices.rebalance()
-            self._save_soon()
+            if self.rebalance is not None:
+                self._save_soon()
         if self.notice is not None:
             return self._preempted(self.notice, now)
         self._limits.refresh()
@@ -58,8 +59,6 @@ class StopSources:
 
     def _save_soon(self) -> None:
         """The machine is at elevated risk, and may go without any other notice: what was trained so far is saved."""
-        if self.rebalance is None:
-            return
         for task in self._tasks:
             request = self._paths.task(task).save_request
             try:

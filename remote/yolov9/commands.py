@@ -77,16 +77,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_detect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     detect = commands.add_parser("detect", help="find objects in pictures")
-    detect.add_argument("--weights", type=Path, required=True, metavar="BEST.PT")
     detect.add_argument("--source", required=True, help="a picture, a folder, or a glob pattern in quotes")
-    detect.add_argument(
-        "--img", "--imgsz", "--img-size", type=int, metavar="PIXELS", help="longer side; as in training"
-    )
-    detect.add_argument("--conf-thres", type=float, default=0.25, help="least score [%(default)s]")
-    detect.add_argument("--iou-thres", type=float, default=0.45, help="most overlap of two of a class [%(default)s]")
-    detect.add_argument("--max-det", type=int, default=1000, help="most objects a picture [%(default)s]")
+    _add_common(detect, NmsLimits(score=0.25, iou=0.45, detections=1000))
     detect.add_argument("--classes", type=int, nargs="+", default=[], metavar="N", help="these alone")
-    detect.add_argument("--device", default="auto", help="auto, cpu or cuda; a GPU's number means cuda")
     detect.add_argument("--project", type=Path, default=Path("runs/detect"))
     detect.add_argument("--name", default="exp", help="folder in the project; the next free one of exp, exp2, ...")
     detect.add_argument("--exist-ok", action="store_true", help="write into a folder that is there")
@@ -100,14 +93,9 @@ def _add_detect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _add_val(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     val = commands.add_parser("val", help="score weights on a split of a data set")
     val.add_argument("--data", type=Path, required=True, metavar="DATA.YAML", help="or the folder that it is in")
-    val.add_argument("--weights", type=Path, required=True, metavar="BEST.PT")
+    _add_common(val, NmsLimits())
     val.add_argument("--task", choices=[split.value for split in Split], default=Split.VAL.value, help="[%(default)s]")
-    val.add_argument("--img", "--imgsz", "--img-size", type=int, metavar="PIXELS", help="longer side; as in training")
     val.add_argument("--batch", "--batch-size", type=int, default=VAL_BATCH, help="[%(default)s]")
-    val.add_argument("--conf-thres", type=float, default=0.001, help="least score [%(default)s]")
-    val.add_argument("--iou-thres", type=float, default=0.7, help="most overlap of two of a class [%(default)s]")
-    val.add_argument("--max-det", type=int, default=300, help="most objects a picture [%(default)s]")
-    val.add_argument("--device", default="auto", help="auto, cpu or cuda; a GPU's number means cuda")
     val.add_argument("--workers", type=int, help="loader processes; as in training")
     switches = (
         "--augment",
@@ -121,6 +109,17 @@ def _add_val(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     _ignore(val, (*switches, "--verbose"), ("--min-items", "--name", "--project"))
     val.set_defaults(command=val_command)
+
+
+def _add_common(parser: argparse.ArgumentParser, limits: NmsLimits) -> None:
+    """Which detector, on what, and how its boxes are suppressed; `limits` are the defaults."""
+    add = parser.add_argument
+    add("--weights", type=Path, required=True, metavar="BEST.PT")
+    add("--img", "--imgsz", "--img-size", type=int, metavar="PIXELS", help="longer side; as in training")
+    add("--conf-thres", type=float, default=limits.score, help="least score [%(default)s]")
+    add("--iou-thres", type=float, default=limits.iou, help="most overlap of two of a class [%(default)s]")
+    add("--max-det", type=int, default=limits.detections, help="most objects a picture [%(default)s]")
+    add("--device", default="auto", help="auto, cpu, cuda or the number of one GPU")
 
 
 def _ignore(parser: argparse.ArgumentParser, switches: Sequence[str], valued: Sequence[str]) -> None:
@@ -193,8 +192,11 @@ def val_command(asked: argparse.Namespace) -> int:
 
 
 def _table(matches: Matches, names: Sequence[str], pictures: int) -> str:
-    whole, each = metrics.score(matches), metrics.score_classes(matches)
-    rows = [("all", int(matches.truths.sum()), whole), *((names[one.cls], one.truths, one.scores) for one in each)]
+    each = metrics.score_classes(matches)
+    rows = [
+        ("all", int(matches.truths.sum()), metrics.mean_scores(each)),
+        *((names[one.cls], one.truths, one.scores) for one in each),
+    ]
     width = max(len("class"), *(len(name) for name, _, _ in rows))
     lines = [f"{'class':<{width}}  {'pictures':>8}  {'objects':>8}  precision  recall   mAP50  mAP50-95"]
     for name, truths, found in rows:

@@ -67,19 +67,24 @@ class Pictures:
         if self._cache is not None or sample.size is None:
             height, width = self[index].picture.shape[:2]
             return height, width
-        return self._fitted(sample.size)[::-1]
-
-    def _fitted(self, size: tuple[int, int]) -> tuple[int, int]:
-        scale = self._size / max(size)
-        width, height = (min(self._size, max(1, round(side * scale))) for side in size)
-        return width, height
+        return _fitted(sample.size, self._size)[::-1]
 
     def _read(self, sample: Sample) -> Labelled:
-        image = load_image(sample.image)
-        fitted = self._fitted(image.size)
-        if fitted != image.size:
-            image = image.resize(fitted, Image.Resampling.BILINEAR)
+        image = resized(load_image(sample.image), self._size)
         return Labelled(np.asarray(image), pixel_labels(sample, image.width, image.height))
+
+
+def resized(image: Image.Image, size: int) -> Image.Image:
+    """The picture with its longer side at `size`; itself where it is so already."""
+    fitted = _fitted(image.size, size)
+    return image if fitted == image.size else image.resize(fitted, Image.Resampling.BILINEAR)
+
+
+def _fitted(sides: tuple[int, int], size: int) -> tuple[int, int]:
+    """Width and height with the longer one at `size`."""
+    scale = size / max(sides)
+    width, height = (min(size, max(1, round(side * scale))) for side in sides)
+    return width, height
 
 
 def pixel_labels(sample: Sample, width: int, height: int) -> Labels:
@@ -236,17 +241,18 @@ class ValSet(Dataset[Labelled]):
         self._source = source
 
     def __getitem__(self, index: int) -> Labelled:
-        return augment.letterbox(self._source[index], *_padded(*self._source.shape(index)))
+        return augment.letterbox(self._source[index], *padded(*self._source.shape(index)))
 
     def groups(self, batch: int, rank: int = 0, world: int = 1) -> list[list[int]]:
         """This rank's batches: pictures of one padded shape each, so that no result depends on a picture's company."""
         shapes: dict[tuple[int, int], list[int]] = {}
         for index in range(rank, len(self._source), world):
-            shapes.setdefault(_padded(*self._source.shape(index)), []).append(index)
+            shapes.setdefault(padded(*self._source.shape(index)), []).append(index)
         return [group[i : i + batch] for group in shapes.values() for i in range(0, len(group), batch)]
 
 
-def _padded(height: int, width: int) -> tuple[int, int]:
+def padded(height: int, width: int) -> tuple[int, int]:
+    """The sides of the smallest input that holds such a picture: multiples of 32."""
     return -(-height // IMAGE_STEP) * IMAGE_STEP, -(-width // IMAGE_STEP) * IMAGE_STEP
 
 

@@ -20,8 +20,7 @@ from remote.dataset.pictures import SUFFIXES
 from remote.yolov9 import augment
 from remote.yolov9.augment import Labelled
 from remote.yolov9.boxes import NmsLimits
-from remote.yolov9.config import IMAGE_STEP
-from remote.yolov9.data import to_input
+from remote.yolov9.data import padded, resized, to_input
 from remote.yolov9.trained import Trained
 
 _GOLDEN = 0.61803398875
@@ -51,11 +50,10 @@ def find_pictures(source: str) -> list[Path]:
 
 def detect(trained: Trained, picture: Image.Image, size: int, limits: NmsLimits) -> list[Found]:
     """The objects of an upright RGB picture, the best first; its longer side is brought to `size` before."""
-    scale = size / max(picture.size)
-    width, height = (min(size, max(1, round(side * scale))) for side in picture.size)
-    resized = picture if picture.size == (width, height) else picture.resize((width, height), Image.Resampling.BILINEAR)
-    whole_height, whole_width = (-(-side // IMAGE_STEP) * IMAGE_STEP for side in (height, width))
-    part = Labelled(np.asarray(resized), np.zeros((0, 5), np.float32))
+    fitted = resized(picture, size)
+    width, height = fitted.size
+    whole_height, whole_width = padded(height, width)
+    part = Labelled(np.asarray(fitted), np.zeros((0, 5), np.float32))
     canvas = augment.letterbox(part, whole_height, whole_width).picture
     device = next(trained.model.parameters()).device
     images = to_input(torch.from_numpy(canvas.copy()).permute(2, 0, 1)[None], device)

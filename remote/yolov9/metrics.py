@@ -91,7 +91,12 @@ def join(parts: Sequence[Matches]) -> Matches:
 
 def score(matches: Matches) -> Scores:
     """Average precision and the best operating point, means over classes. No ground truth at all: zeros."""
-    each = [found.scores for found in score_classes(matches)]
+    return mean_scores(score_classes(matches))
+
+
+def mean_scores(classes: Sequence[ClassScores]) -> Scores:
+    """The means over classes; zeros where there are none."""
+    each = [found.scores for found in classes]
     if not each:
         return Scores(0.0, 0.0, 0.0, 0.0)
     precision, recall, map50, map50_95 = np.mean(

@@ -14,12 +14,13 @@ import csv
 import json
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from remote.dataset import extract, find_root
 
 COLUMNS = ("label", "seed", "epochs", "map50", "map50_95", "best_map50", "best_map50_95", "best_epoch", "seconds")
 MAP50, MAP = "metrics/mAP_0.5", "metrics/mAP_0.5:0.95"
@@ -63,10 +64,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
 def _unpacked(data: Path, scratch: Path) -> Path:
     if data.suffix != ".tar":
         return data
-    with tarfile.open(data) as archive:
-        archive.extractall(scratch, filter="data")
-    (found,) = scratch.glob("**/data.yaml")
-    return found
+    extract(data, scratch / "data")
+    return find_root(scratch / "data")
 
 
 def _start(asked: argparse.Namespace, data: Path, output: Path, seed: int) -> subprocess.Popen[bytes]:
