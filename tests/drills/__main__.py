@@ -1,4 +1,4 @@
-"""`python -m drills [--only PATTERN ...] [--report FILE] [GROUP ...]`: play the drills and write their table."""
+"""`python -m drills [GROUP ...]`: play the drills and write their table."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="drills", description="Whole runs with somebody pulling plugs.")
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; default: all")
     parser.add_argument("--only", default="*", help="play the drills whose name fits, as `vm/stop-*`")
+    parser.add_argument("--skip", action="append", default=[], metavar="PATTERN", help="leave these out; repeatable")
     parser.add_argument("--report", type=Path, help="write the table here too, after each drill")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="copy the state of drills that did not hold here")
     asked = parser.parse_args(argv)
@@ -73,7 +74,7 @@ def _play_group(group: str, asked: argparse.Namespace, stock: Stock) -> Iterator
             yield Result(Drill(f"{group}/*", "nothing", lambda _scene: None), f"skipped: {ground}", 0.0)
             return
         for drill in _drills(group):
-            if fnmatch.fnmatch(drill.name, asked.only):
+            if fnmatch.fnmatch(drill.name, asked.only) and not any(fnmatch.fnmatch(drill.name, p) for p in asked.skip):
                 yield _play(drill, stock, ground)
 
 
