@@ -36,12 +36,13 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     return [{"params": p, "weight_decay": d} for p, d in zip((biases, weights, norms), decays, strict=True)]
 
 
-def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """The recipe's optimiser over the model's groups."""
+def make_optimizer(model: nn.Module, recipe: Recipe, *, scaled: bool = False) -> torch.optim.Optimizer:
+    """The recipe's optimiser over the model's groups; `scaled`: a gradient scaler will have it leave out steps."""
     hyp = recipe.hyp
     groups = parameter_groups(model, recipe.weight_decay)
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=hyp.lr0, momentum=hyp.momentum, nesterov=True, fused=True)
+        # The fused form (torch 2.13) takes whatever is in memory for momentum where the first step is left out.
+        return torch.optim.SGD(groups, lr=hyp.lr0, momentum=hyp.momentum, nesterov=True, fused=not scaled)
     return torch.optim.AdamW(groups, lr=hyp.lr0, betas=(hyp.momentum, 0.999), fused=True)
 
 

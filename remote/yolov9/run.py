@@ -114,7 +114,7 @@ def build_run(job: Job) -> Run:
         model=model,
         network=model if ranks.world == 1 else _wrap(model, device),
         ema=optim.Ema(model, recipe.ema_decay, recipe.ema_ramp),
-        optimizer=optim.make_optimizer(model, recipe),
+        optimizer=optim.make_optimizer(model, recipe, scaled=amp == torch.float16),
         scaler=torch.amp.GradScaler(device.type, enabled=amp == torch.float16),
         schedule=optim.Schedule(recipe),
         order=_order(job),

@@ -93,6 +93,30 @@ def test_gradients_are_clipped_to_a_norm_of_ten():
     assert moved == pytest.approx(10, rel=1e-4)
 
 
+@pytest.fixture
+def nan_in_fresh_memory():
+    torch.use_deterministic_algorithms(True)
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("nan_in_fresh_memory")
+@pytest.mark.parametrize("chosen", [LONG, SHORT], ids=["sgd", "adamw"])
+def test_a_first_step_left_out_for_its_overflow_leaves_no_trace(chosen):
+    def weight_after(*gradients):
+        layer = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.ones_(layer.weight)
+        optimizer = optim.make_optimizer(layer, chosen, scaled=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+        for gradient in gradients:
+            scaler.scale(layer(torch.tensor([[gradient]])).sum()).backward()
+            optim.gradient_step(layer, optimizer, scaler)
+        return layer.weight.item()
+
+    assert weight_after(math.inf, 3.0, 4.0) == weight_after(3.0, 4.0) != 1.0
+
+
 def test_a_value_that_is_not_finite_is_seen():
     assert optim.all_finite([torch.ones(3), torch.tensor(1)])
     assert not optim.all_finite([torch.ones(3), torch.tensor([1.0, math.nan])])

@@ -40,7 +40,7 @@ def test_weight_decay_of_sgd_scales_with_the_batch_it_sees():
 @pytest.mark.parametrize(("epochs", "train"), [(1, 10), (3, 50), (15, 200), (100, 200), (500, 118_000)])
 def test_warm_up_average_and_mosaic_fit_into_any_run(epochs, train):
     r = chosen(train, epochs=epochs)
-    assert r.warmup_steps <= r.steps * recipe.WARMUP_SHARE
+    assert r.warmup_steps <= r.steps * recipe.WARMUP_SHARE[r.optimizer]
     assert 0 <= r.ema_decay < 1
     assert 0 <= r.mosaic_epochs <= epochs
     assert r.ema_ramp >= 1
