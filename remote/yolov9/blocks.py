@@ -216,16 +216,16 @@ class Head(nn.Module):
     single head the main set is cv2, cv3, dfl.
     """
 
-    def __init__(self, classes: int, widths: Sequence[Sequence[int]]) -> None:
+    def __init__(self, classes: int, widths: Sequence[Sequence[int]], class_width: int | None = None) -> None:
         super().__init__()
         self.classes = classes
         self.cv2 = _box_branches(widths[0])
-        self.cv3 = _class_branches(widths[0], classes)
+        self.cv3 = _class_branches(widths[0], classes, class_width)
         self.dfl = Dfl()
         self.dual = len(widths) == 2
         if self.dual:
             self.cv4 = _box_branches(widths[1])
-            self.cv5 = _class_branches(widths[1], classes)
+            self.cv5 = _class_branches(widths[1], classes, class_width)
             self.dfl2 = Dfl()
 
     def forward(self, levels: Sequence[Tensor]) -> tuple[Prediction, Prediction | None]:
@@ -260,9 +260,9 @@ def _box_branches(widths: Sequence[int]) -> nn.ModuleList:
     )
 
 
-def _class_branches(widths: Sequence[int], classes: int) -> nn.ModuleList:
-    """One branch a level; the hidden width follows from the first level and the number of classes."""
-    hidden = max(widths[0], min(2 * classes, 128))
+def _class_branches(widths: Sequence[int], classes: int, class_width: int | None) -> nn.ModuleList:
+    """One branch a level; the hidden width follows from the first level and the number of classes, or is given."""
+    hidden = max(widths[0], min(2 * classes, 128) if class_width is None else class_width)
     return nn.ModuleList(
         nn.Sequential(Conv(width, hidden, 3), Conv(hidden, hidden, 3), nn.Conv2d(hidden, classes, 1))
         for width in widths

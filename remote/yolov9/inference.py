@@ -6,6 +6,7 @@ rounding: norms in evaluation mode and parallel linear branches are one linear m
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar, cast
 
 import torch
@@ -15,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from remote.yolov9.blocks import Conv, RepConv
 from remote.yolov9.model import Detector
-from remote.yolov9.variants import main_layers, without_auxiliary
+from remote.yolov9.variants import Variant, main_layers, without_auxiliary
 
 Net = TypeVar("Net", bound=nn.Module)
 _MAIN_BRANCHES = {"cv4": "cv2", "cv5": "cv3", "dfl2": "dfl"}
@@ -46,7 +47,7 @@ def convert(model: Detector) -> Detector:
     variant = without_auxiliary(model.variant) if model.variant.auxiliary else model.variant
     # Random states stay: converting between two epochs must not change what the next one draws.
     with torch.random.fork_rng(devices=[]):
-        made = Detector(variant, model.classes)
+        made = Detector(variant, model.classes, model.class_width)
     made.load_state_dict(main_state(model))
     first = next(model.parameters())
     return made.to(first.device, first.dtype).eval()
@@ -55,20 +56,25 @@ def convert(model: Detector) -> Detector:
 def main_state(model: Detector) -> dict[str, Tensor]:
     """The state of the main branch, by the names that it has in the gelan form."""
     state = model.state_dict()
-    if not model.variant.auxiliary:
-        return state
-    kept = main_layers(model.variant)
-    position = {old: new for new, old in enumerate((*kept, len(model.layers) - 1))}
+    return {name: state[old] for old, name in main_names(model.variant, state).items()}
+
+
+def main_names(variant: Variant, names: Iterable[str]) -> dict[str, str]:
+    """What the tensors of the main branch are called in a variant, and in its gelan form; in order, others left out."""
+    if not variant.auxiliary:
+        return {name: name for name in names}
+    kept, head = main_layers(variant), len(variant.layers)
+    position = {old: new for new, old in enumerate((*kept, head))}
     renamed = {}
-    for name, tensor in state.items():
+    for name in names:
         _, index, rest = name.split(".", 2)
-        if int(index) == len(model.layers) - 1:
+        if int(index) == head:
             part, _, tail = rest.partition(".")
             if part not in _MAIN_BRANCHES:
                 continue
             rest = f"{_MAIN_BRANCHES[part]}.{tail}"
         if int(index) in position:
-            renamed[f"layers.{position[int(index)]}.{rest}"] = tensor
+            renamed[name] = f"layers.{position[int(index)]}.{rest}"
     return renamed
 
 

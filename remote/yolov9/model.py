@@ -27,15 +27,20 @@ class Outputs(NamedTuple):
 
 
 class Detector(nn.Module):
-    """A YOLOv9 or GELAN detector. Input (B, 3, H, W) in 0..1, H and W multiples of 32."""
+    """A YOLOv9 or GELAN detector. Input (B, 3, H, W) in 0..1, H and W multiples of 32.
 
-    def __init__(self, variant: Variant, classes: int) -> None:
+    `class_width` is the least width of the class branches' hidden layers; none: as many as go with the classes. Where
+    weights of other classes are built on, it is theirs.
+    """
+
+    def __init__(self, variant: Variant, classes: int, class_width: int | None = None) -> None:
         super().__init__()
         self.variant = variant
         self.classes = classes
+        self.class_width = class_width
         body, widths = _body(variant.layers)
         heads = [[cast(int, widths[i]) for i in levels] for levels in (variant.auxiliary, variant.main) if levels]
-        self.layers = nn.ModuleList([*body, blocks.Head(classes, heads)])
+        self.layers = nn.ModuleList([*body, blocks.Head(classes, heads, class_width)])
         self.head.initialise_biases(STRIDES)
         self._sources = [absolute(layer, i) for i, layer in enumerate(variant.layers)]
         self._needed = needed(variant.layers, variant.main)
@@ -74,7 +79,7 @@ class Detector(nn.Module):
         return nms(boxes, prediction.class_logits.float().sigmoid(), limits or NmsLimits())
 
 
-def build(name: str, nc: int) -> Detector:
+def build(name: str, nc: int, class_width: int | None = None) -> Detector:
     """A fresh detector for `nc` classes. Raises ValueError for an unknown name, with the nearest known one."""
     if name not in VARIANTS:
         near = difflib.get_close_matches(name, VARIANTS, n=1)
@@ -82,7 +87,7 @@ def build(name: str, nc: int) -> Detector:
         raise ValueError(f"unknown model {name!r}{hint}")
     if nc < 1:
         raise ValueError(f"a detector needs at least one class, not {nc}")
-    return Detector(VARIANTS[name], nc)
+    return Detector(VARIANTS[name], nc, class_width)
 
 
 def _apply(layer: nn.Module, inputs: list[Any]) -> Any:  # noqa: ANN401 - a tensor, or a tuple of them from CBLinear

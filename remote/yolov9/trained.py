@@ -1,6 +1,6 @@
-"""A trained detector from its best.pt, ready to be used: inference form, names, image size.
+"""A trained detector from its weights, ready to be used: inference form, names, image size.
 
-Owns what is needed to use weights. Knows nothing of trainings. Reading needs no trust: see `checkpoint`.
+Owns what is needed to use weights. Knows nothing of trainings. Reading needs no trust: see `pretrained`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from pathlib import Path
 
 import torch
 
-from remote.yolov9 import checkpoint
-from remote.yolov9.checkpoint import CheckpointError
 from remote.yolov9.inference import inference_form
-from remote.yolov9.model import Detector, build
+from remote.yolov9.model import Detector
+from remote.yolov9.pretrained import read_pretrained
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +27,6 @@ class Trained:
 
 
 def load_trained(path: Path, device: torch.device) -> Trained:
-    """Read a best.pt of this trainer. Raises CheckpointError, which names the file and what is wrong with it."""
-    try:
-        state = checkpoint.load(path)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path}: no such file") from error
-    try:
-        names = tuple(str(name) for name in state["names"])
-        model = build(str(state["model"]), len(names))
-        model.load_state_dict(state["weights"])
-        size = int(state["image_size"])
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        said = str(error).splitlines()[0]
-        raise CheckpointError(f"{path}: no best.pt of this trainer ({type(error).__name__}: {said})") from error
-    return Trained(inference_form(model.to(device)), names, size)
+    """Read a checkpoint of this trainer or of the reference. Raises CheckpointError: the file and what is wrong."""
+    weights = read_pretrained(path)
+    return Trained(inference_form(weights.build().to(device)), weights.names, weights.image_size)

@@ -156,7 +156,7 @@ def test_bad_input_is_one_line_and_exit_code_2(detect_in, caplog, argv, said):
 def test_a_file_that_is_no_best_pt_is_named_with_what_it_lacks(detect_in, tmp_path, caplog):
     checkpoint.save(tmp_path / "last.pt", {"epoch": 3})
     assert detect_in("--weights", str(tmp_path / "last.pt"))[0] == 2
-    assert "last.pt: no best.pt of this trainer" in caplog.messages[-1]
+    assert "last.pt: no weights of this trainer" in caplog.messages[-1]
 
 
 def test_flags_of_the_reference_without_effect_are_accepted_with_one_warning(detect_in, caplog):
