@@ -59,6 +59,8 @@ class TaskPaths:
         """The checkpoint before, which the trainer takes where it cannot use the last one."""
         self.best = self.weights / "best.pt"
         self.results = root / "results.csv"
+        self.settings = root / "opt.yaml"
+        self.hyper_parameters = root / "hyp.yaml"
         self.save_request = root / "save.request"
         """Made by the agent where the machine is at risk: the trainer saves at its next step, and removes it."""
 

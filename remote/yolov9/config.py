@@ -56,12 +56,13 @@ class Hyp:
     mosaic: float = 1.0
     mixup: float = 0.15
     """Probabilities of both flips, of a mosaic, and of blending a second mosaic in."""
+    cls_pw: float = 1.0
+    """Weight of the positives in the class loss."""
 
 
 HYP_NAMES = tuple(f.name for f in fields(Hyp))
 HYP_WITHOUT_EFFECT = (
-    "anchor_t", "anchors", "box", "cls", "cls_pw", "copy_paste", "dfl", "fl_gamma", "iou_t", "label_smoothing", "obj",
-    "obj_pw",
+    "anchor_t", "anchors", "box", "cls", "copy_paste", "dfl", "fl_gamma", "iou_t", "label_smoothing", "obj", "obj_pw",
 )  # fmt: skip
 """Names found in hyper-parameter files that change nothing here: accepted with a warning."""
 
@@ -78,6 +79,8 @@ class TrainConfig:
     output: Path
     """The task's folder; everything the trainer writes lies in it."""
     model: str = "yolov9-t"
+    weights: Path | None = None
+    """To begin with: a checkpoint of this trainer or of the reference; none: from scratch."""
     epochs: int = 100
     image_size: int = 640
     batch: int | None = None
@@ -85,6 +88,20 @@ class TrainConfig:
     hyp: Mapping[str, float] = field(default_factory=dict)
     """Overrides of the recipe's hyper-parameters."""
     optimizer: str = "auto"
+    lr_schedule: str = "auto"
+    """How the learning rate falls; auto: linear with SGD, cosine with AdamW."""
+    accumulate: int | None = None
+    """Batches an optimiser step; none: the recipe decides."""
+    freeze: tuple[int, ...] = ()
+    """Layers by their index whose weights stay as they are."""
+    multi_scale: bool = False
+    """Each batch at another size, from half to one and a half of `image_size`."""
+    sync_bn: bool = False
+    """Norm statistics over the batch of all GPUs."""
+    single_cls: bool = False
+    """All classes as one."""
+    min_items: int = 0
+    """Pictures with fewer objects are left out."""
     seed: int = 0
     device: str = "auto"
     amp: str = "auto"
@@ -128,6 +145,7 @@ class TrainConfig:
         return TrainConfig.from_dict(raw)
 
 
+SCHEDULES = ("linear", "cosine", "flat_cosine", "constant")
 _Check = Callable[[str, Any], Any]
 
 
@@ -198,10 +216,19 @@ def _path(name: str, value: Any) -> Path:  # noqa: ANN401
     return Path(value)
 
 
+def _layers(name: str, value: Any) -> tuple[int, ...]:  # noqa: ANN401
+    """A number n means the first n layers; a list means just those."""
+    if isinstance(value, list | tuple):
+        return tuple(_whole(0)(name, item) for item in value)
+    return tuple(range(_whole(0)(name, value)))
+
+
 def _hyp(name: str, value: Any) -> dict[str, float]:  # noqa: ANN401
     if not isinstance(value, dict):
         raise ConfigError(f"{name} is {value!r}: expected an object of names and numbers")
     _refuse_unknown(value, HYP_NAMES + HYP_WITHOUT_EFFECT, "hyper-parameter")
+    if value.get("fl_gamma"):
+        raise ConfigError(f"{name}.fl_gamma is {value['fl_gamma']!r}: there is no focal loss here; set it to 0")
     ignored = [key for key in value if key in HYP_WITHOUT_EFFECT]
     if ignored:
         log.warning("warning: without effect in this trainer: hyp %s", ", ".join(ignored))
@@ -222,11 +249,19 @@ _CHECKS: dict[str, _Check] = {
     "data": _path,
     "output": _path,
     "model": _one_of(*VARIANTS),
+    "weights": _or_none(_path),
     "epochs": _whole(1),
     "image_size": _image_size,
     "batch": _or_none(_whole(1), word="auto"),
     "hyp": _hyp,
     "optimizer": _one_of("auto", "sgd", "adamw"),
+    "lr_schedule": _one_of("auto", *SCHEDULES),
+    "accumulate": _or_none(_whole(1)),
+    "freeze": _layers,
+    "multi_scale": _flag,
+    "sync_bn": _flag,
+    "single_cls": _flag,
+    "min_items": _whole(0),
     "seed": _whole(0),
     "device": _one_of("auto", "cpu", "cuda"),
     "amp": _one_of("auto", "off", "bf16", "fp16"),

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
@@ -29,8 +30,8 @@ from remote.yolov9.interrupt import Interrupt
 CACHE_SHARE = 0.25
 """Of the available memory; pictures beyond it are read from their files each time."""
 VAL_BATCH = 16
-_ORDER, _DRAW = 0, 1
-"""Random streams: the order of an epoch, and one picture's augmentation."""
+_ORDER, _DRAW, _SIZE = 0, 1, 2
+"""Random streams: the order of an epoch, one picture's augmentation, and the size of a batch."""
 
 
 class Source(Protocol):
@@ -180,6 +181,12 @@ class Order:
         order = np.random.default_rng((self.seed, _ORDER, epoch)).permutation(self.pictures)
         return [Draw(epoch, p, int(order[p % self.pictures]), epoch < self.mosaic_epochs) for p in positions]
 
+    def size(self, epoch: int, step: int, image_size: int) -> int:
+        """A random size for one batch, the same on all ranks: from half to one and a half of `image_size`."""
+        steps = image_size // IMAGE_STEP
+        rng = np.random.default_rng((self.seed, _SIZE, epoch, step))
+        return int(rng.integers(max(steps // 2, 1), steps + steps // 2, endpoint=True)) * IMAGE_STEP
+
 
 class _Draws(Sampler[list[Draw]]):
     """All batches from one step to the end of the training, across epochs: the loader never runs dry between two."""
@@ -216,6 +223,15 @@ def to_input(images: Tensor, device: torch.device) -> Tensor:
     """uint8 pictures -> float32 in 0..1 on the device, channels_last."""
     moved = images.to(device, non_blocking=True)
     return moved.float().div_(255).contiguous(memory_format=torch.channels_last)
+
+
+def rescale(images: Tensor, targets: Targets, size: int) -> tuple[Tensor, Targets]:
+    """A batch of squares (B, 3, S, S) and its boxes at another size: (B, 3, size, size)."""
+    factor = size / images.shape[-1]
+    if factor == 1:
+        return images, targets
+    moved = F.interpolate(images, (size, size), mode="bilinear", align_corners=False)
+    return moved, targets._replace(boxes=targets.boxes * factor)
 
 
 @dataclass(frozen=True, slots=True)

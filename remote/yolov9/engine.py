@@ -91,12 +91,15 @@ def train_one_epoch(run: Run, batches: Batches) -> bool:
 def backward(run: Run, batch: Batch, *, synchronise: bool = True) -> Loss:
     """Forward and backward of one batch; gradients are averaged over ranks when `synchronise`."""
     images, targets = data.to_input(batch.images, run.device), batch.targets.to(run.device)
+    config, state = run.job.config, run.state
+    if config.multi_scale:
+        images, targets = data.rescale(images, targets, run.order.size(state.epoch, state.step, config.image_size))
     quiet = contextlib.nullcontext() if synchronise or run.ranks.world == 1 else run.network.no_sync()  # type: ignore[operator]
     with quiet:
         with torch.autocast(run.device.type, run.amp, enabled=run.amp is not None):
             outputs = run.network(images)
         grid = run.model.grid(images.shape[2], images.shape[3], run.device)
-        loss = detection_loss(outputs.main, outputs.auxiliary, targets, grid)
+        loss = detection_loss(outputs.main, outputs.auxiliary, targets, grid, run.job.recipe.hyp.cls_pw)
         run.scaler.scale(loss.total * run.ranks.world).backward()  # type: ignore[no-untyped-call]
     return loss
 
@@ -110,9 +113,12 @@ def _after_step(run: Run, loss: Loss) -> None:
 
 
 def validate(run: Run) -> Validation | None:
-    """Validation of the averaged weights, where this epoch has one. None also when asked to stop in between."""
+    """Validation of the averaged weights, where this epoch has one. None also when asked to stop in between.
+
+    The first epoch has one too: what is wrong with it shows early.
+    """
     number, interval = run.state.epoch + 1, run.job.recipe.val_interval
-    if number % interval and number != run.job.config.epochs:
+    if number % interval and number not in (1, run.job.config.epochs):
         return None
     run.ranks.broadcast(t for t in run.ema.model.state_dict().values() if t.is_floating_point())
 

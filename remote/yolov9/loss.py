@@ -30,25 +30,33 @@ class Loss(NamedTuple):
     """(3,), detached: box, class and DFL term of the main head, gains included."""
 
 
-def detection_loss(main: Prediction, auxiliary: Prediction | None, targets: Targets, grid: Grid) -> Loss:
+def detection_loss(
+    main: Prediction, auxiliary: Prediction | None, targets: Targets, grid: Grid, positive_weight: float = 1.0
+) -> Loss:
     """The loss of a batch; each head is assigned from its own predictions."""
-    terms = head_terms(main, targets, grid)
+    terms = head_terms(main, targets, grid, positive_weight)
     total = terms.sum()
     if auxiliary is not None:
-        total = total + AUXILIARY_WEIGHT * head_terms(auxiliary, targets, grid).sum()
+        total = total + AUXILIARY_WEIGHT * head_terms(auxiliary, targets, grid, positive_weight).sum()
     return Loss(total * len(main.class_logits), terms.detach())
 
 
-def head_terms(prediction: Prediction, targets: Targets, grid: Grid) -> Tensor:
-    """(3,): box, class and DFL term of one head, gains included, each over max(sum of soft targets, 1)."""
+def head_terms(prediction: Prediction, targets: Targets, grid: Grid, positive_weight: float = 1.0) -> Tensor:
+    """(3,): box, class and DFL term of one head, gains included, each over max(sum of soft targets, 1).
+
+    `positive_weight` multiplies the part of the class term that is due to the soft targets.
+    """
     logits = prediction.class_logits.float()
     boxes = decode(prediction.distances, grid)
     positives = assign(logits.detach().sigmoid(), boxes.detach(), grid.centres, targets)
     image, cell, target, weight = positives
     normaliser = weight.sum().clamp(min=1)
-    # BCE with logits x against soft target t is softplus(x) - x t, and t is zero everywhere but at the positives.
+    # BCE with logits x against soft target t is (1 - t) softplus(x) + p t softplus(-x), with softplus(-x) being
+    # softplus(x) - x; and t is zero everywhere but at the positives.
     hit = logits[image, cell, targets.classes[target]]
-    class_term = F.softplus(logits).sum() - (hit * weight).sum()
+    class_term = F.softplus(logits).sum() - (positive_weight * hit * weight).sum()
+    if positive_weight != 1:
+        class_term = class_term + (positive_weight - 1) * (F.softplus(hit) * weight).sum()
     goal = targets.boxes[target]  # (A, 4)
     box_term = ((1 - ciou(boxes[image, cell], goal)) * weight).sum()
     centres, strides = grid.centres[cell], grid.strides[cell]

@@ -7,7 +7,7 @@ data.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -45,6 +45,7 @@ class Detector(nn.Module):
         self._sources = [absolute(layer, i) for i, layer in enumerate(variant.layers)]
         self._needed = needed(variant.layers, variant.main)
         self._grids: dict[tuple[int, int, torch.device], Grid] = {}
+        self._frozen: tuple[nn.Module, ...] = ()
 
     @property
     def head(self) -> blocks.Head:
@@ -62,6 +63,20 @@ class Detector(nn.Module):
                 outputs.append(None)
         read = (*self.variant.auxiliary, *self.variant.main) if everything else self.variant.main
         return Outputs(*self.head([outputs[i] for i in read]))
+
+    def freeze(self, layers: Iterable[int]) -> None:
+        """Keep weights and norm statistics of these layers as they are. Raises IndexError for one that is not there."""
+        self._frozen = tuple(self.layers[index] for index in layers)
+        for layer in self._frozen:
+            layer.requires_grad_(requires_grad=False)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Detector:
+        """As torch does, but for frozen layers, which stay in evaluation mode."""
+        super().train(mode)
+        for layer in self._frozen:
+            layer.eval()
+        return self
 
     def grid(self, height: int, width: int, device: torch.device) -> Grid:
         """Cells of an input of that size, made once."""

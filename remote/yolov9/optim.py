@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
                 continue
             if name == "bias":
                 biases.append(parameter)
-            elif isinstance(module, nn.BatchNorm2d):
+            elif isinstance(module, nn.modules.batchnorm._BatchNorm):
                 norms.append(parameter)
             else:
                 weights.append(parameter)
@@ -46,6 +46,19 @@ def make_optimizer(model: nn.Module, recipe: Recipe, *, scaled: bool = False) ->
     return torch.optim.AdamW(groups, lr=hyp.lr0, betas=(hyp.momentum, 0.999), fused=True)
 
 
+def _half_cosine(done: float) -> float:
+    return (1 + math.cos(math.pi * done)) / 2
+
+
+_LEFT: dict[str, Callable[[float], float]] = {
+    "linear": lambda done: 1 - done,
+    "cosine": _half_cosine,
+    "flat_cosine": lambda done: _half_cosine(max(2 * done - 1, 0.0)),
+    "constant": lambda _done: 1.0,
+}
+"""What is left of the way from 1 to `lrf` when that share of the steps is done."""
+
+
 class Schedule:
     """Learning rate, momentum and accumulation as functions of the step: nothing to store for a resume."""
 
@@ -53,9 +66,8 @@ class Schedule:
         self._recipe = recipe
 
     def decay(self, step: int) -> float:
-        """Factor on the learning rate: 1 falling to `lrf`, along a cosine or a line."""
-        done = min(step / self._recipe.steps, 1.0)
-        left = (1 + math.cos(math.pi * done)) / 2 if self._recipe.cosine else 1 - done
+        """Factor on the learning rate: 1 falling to `lrf`, as the recipe's schedule says."""
+        left = _LEFT[self._recipe.lr_schedule](min(step / self._recipe.steps, 1.0))
         return self._recipe.hyp.lrf + (1 - self._recipe.hyp.lrf) * left
 
     def warm(self, step: int) -> float:

@@ -47,7 +47,7 @@ class Recipe:
     batch: int
     steps_per_epoch: int
     steps: int
-    cosine: bool
+    lr_schedule: str
     accumulate: int
     weight_decay: float
     warmup_steps: int
@@ -69,7 +69,7 @@ def choose(config: TrainConfig, train_pictures: int, val_pictures: int) -> Recip
     optimizer = _optimizer(config.optimizer, steps)
     adamw = optimizer == "adamw"
     hyp = replace(_short_hyp(batch) if adamw else LONG, **config.hyp)
-    accumulate = 1 if adamw else max(round(NOMINAL_BATCH / batch), 1)
+    accumulate = config.accumulate or (1 if adamw else max(round(NOMINAL_BATCH / batch), 1))
     ema_decay, ema_ramp = _short_average(steps) if adamw else (EMA_DECAY, EMA_RAMP)
     return Recipe(
         optimizer=optimizer,
@@ -77,7 +77,7 @@ def choose(config: TrainConfig, train_pictures: int, val_pictures: int) -> Recip
         batch=batch,
         steps_per_epoch=steps_per_epoch,
         steps=steps,
-        cosine=adamw,
+        lr_schedule=_schedule(config.lr_schedule, optimizer),
         accumulate=accumulate,
         weight_decay=hyp.weight_decay * (1 if adamw else batch * accumulate / NOMINAL_BATCH),
         warmup_steps=_warmup_steps(hyp, steps_per_epoch, int(steps * WARMUP_SHARE[optimizer])),
@@ -93,6 +93,12 @@ def choose(config: TrainConfig, train_pictures: int, val_pictures: int) -> Recip
 def _optimizer(wanted: str, steps: int) -> str:
     if wanted == "auto":
         return "adamw" if steps < SHORT_STEPS else "sgd"
+    return wanted
+
+
+def _schedule(wanted: str, optimizer: str) -> str:
+    if wanted == "auto":
+        return "cosine" if optimizer == "adamw" else "linear"
     return wanted
 
 
@@ -131,7 +137,7 @@ def _val_interval(train_pictures: int, val_pictures: int) -> int:
 def describe(recipe: Recipe) -> str:
     """The choices in one line, for the log."""
     return (
-        f"{recipe.optimizer} lr {recipe.hyp.lr0:g} {'cosine' if recipe.cosine else 'linear'}, batch {recipe.batch}"
+        f"{recipe.optimizer} lr {recipe.hyp.lr0:g} {recipe.lr_schedule.replace('_', ' ')}, batch {recipe.batch}"
         f" x {recipe.accumulate}, {recipe.steps} steps, warm-up {recipe.warmup_steps},"
         f" mosaic for {recipe.mosaic_epochs} epochs, validation every {recipe.val_interval}"
     )

@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from remote import protocol
 from remote.protocol import TaskPaths, TaskProgress
+from remote.yolov9.config import TrainConfig
+from remote.yolov9.recipe import Recipe
 
 log = logging.getLogger("yolov9")
 
@@ -183,6 +186,14 @@ class Reporter:
             self._unwritten[path] = text
         else:
             self._unwritten.pop(path, None)
+
+
+def write_settings(paths: TaskPaths, config: TrainConfig, recipe: Recipe) -> None:
+    """opt.yaml, the configuration, which begins the same training again; hyp.yaml, the hyper-parameters it uses."""
+    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
+    settings = {key: str(value) if isinstance(value, Path) else value for key, value in plain.items()}
+    for path, content in ((paths.settings, settings), (paths.hyper_parameters, asdict(recipe.hyp))):
+        protocol.write_text(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 def log_notes(notes: Sequence[object]) -> None:

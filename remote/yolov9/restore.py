@@ -46,9 +46,10 @@ def resume(run: Run) -> None:
 def check(run: Run, path: Path, found: checkpoint.State) -> None:
     """Raise ConfigError for a checkpoint of another run, CheckpointError for one whose parts do not agree."""
     try:
-        for key, mine in snapshot.identity(run).items():
-            if found["run"].get(key) != mine:
-                raise ConfigError(f"{key} is {mine!r}, but {path} was made with {found['run'].get(key)!r}")
+        mine, theirs = snapshot.identity(run), found["run"]
+        for key in {**mine, **theirs}:
+            if theirs.get(key) != mine.get(key):
+                raise ConfigError(f"{key} is {mine.get(key)!r}, but {path} was made with {theirs.get(key)!r}")
         problem = next(_problems(run, found), None)
     except _FOREIGN as error:
         raise CheckpointError(f"{path}: not a checkpoint of this trainer ({type(error).__name__}: {error})") from error

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,9 +21,12 @@ from remote.yolov9.distributed import Ranks
 from remote.yolov9.interrupt import Interrupt
 from remote.yolov9.interval import Pace
 from remote.yolov9.model import Detector, build
+from remote.yolov9.pretrained import Pretrained, transfer
 from remote.yolov9.recipe import Recipe
 from remote.yolov9.report import EpochRow, Reporter
 from remote.yolov9.writer import HostCopy, Writer
+
+log = logging.getLogger("yolov9")
 
 
 @dataclass(slots=True)
@@ -53,6 +57,8 @@ class Job:
     ranks: Ranks
     device: torch.device
     interrupt: Interrupt
+    weights: Pretrained | None = None
+    """What the training begins with, where it does not begin from scratch."""
 
 
 @dataclass(slots=True)
@@ -104,6 +110,8 @@ def build_run(job: Job) -> Run:
         raise ConfigError(f"batch is {recipe.batch}: not a multiple of the {ranks.world} processes")
     _seed(config.seed)
     model = _make_model(job)
+    if config.sync_bn and ranks.world > 1:
+        model = _synchronised(model, device)
     amp = amp_dtype(config.amp, device)
     paths = TaskPaths(config.output)
     loading = Loading(workers(config.workers, device), pinned=device.type == "cuda")
@@ -147,14 +155,37 @@ def _order(job: Job) -> Order:
 
 
 def _make_model(job: Job) -> Detector:
-    model = build(job.config.model, len(job.names))
+    config, weights = job.config, job.weights
+    model = build(config.model, len(job.names), weights.class_width if weights else None)
+    if weights is not None:
+        log.info("%s: %s", config.weights, transfer(model, weights))
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.momentum = job.recipe.norm_momentum
+    _freeze(model, config.freeze)
     model.to(job.device)
     # Worth 30 % on a CPU and 40 % on a GPU; the typed form of `to` does not know the keyword.
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model
+
+
+def _freeze(model: Detector, layers: Sequence[int]) -> None:
+    try:
+        model.freeze(layers)
+    except IndexError:
+        last = len(model.layers) - 1
+        raise ConfigError(f"freeze has layer {max(layers)}: a {model.variant.name} has layers 0 to {last}") from None
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError("freeze has every layer: there is nothing left to train")
+
+
+def _synchronised(model: Detector, device: torch.device) -> Detector:
+    """With norms that take their statistics over all GPUs."""
+    if device.type != "cuda":
+        log.warning("warning: sync_bn is without effect: it needs GPUs")
+        return model
+    made: Detector = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    return made
 
 
 def _wrap(model: Detector, device: torch.device) -> nn.Module:

@@ -118,6 +118,7 @@ def identity(run: Run) -> checkpoint.State:
         "batch": run.job.recipe.batch,
         "optimizer": run.job.recipe.optimizer,
         "pictures": run.order.pictures,
+        **({"freeze": list(config.freeze)} if config.freeze else {}),
     }
 
 

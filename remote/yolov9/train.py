@@ -12,11 +12,14 @@ import torch
 from remote.dataset import DatasetError, open_dataset
 from remote.protocol import EXIT_BAD_INPUT, EXIT_DONE, EXIT_INTERRUPTED
 from remote.yolov9 import data, engine, recipe, restore, snapshot
+from remote.yolov9.checkpoint import CheckpointError
 from remote.yolov9.config import ConfigError, TrainConfig
 from remote.yolov9.distributed import Ranks, choose_device
 from remote.yolov9.interrupt import Interrupt
-from remote.yolov9.report import log_notes
+from remote.yolov9.pretrained import read_pretrained
+from remote.yolov9.report import log_notes, write_settings
 from remote.yolov9.run import Job, build_run
+from remote.yolov9.selection import select
 
 EXIT_FAILED = 1
 
@@ -33,7 +36,7 @@ def main(argv: list[str]) -> int:
         if len(argv) != 1:
             raise ConfigError("usage: python -m remote.yolov9.train CONFIG.json")
         return _train(TrainConfig.from_file(Path(argv[0])), ranks, interrupt)
-    except (ConfigError, DatasetError) as error:
+    except (ConfigError, DatasetError, CheckpointError) as error:
         log.error("error: %s", error)
         return EXIT_BAD_INPUT
     except torch.cuda.OutOfMemoryError as error:
@@ -50,24 +53,29 @@ def _train(config: TrainConfig, ranks: Ranks, interrupt: Interrupt) -> int:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     device = choose_device(config.device, ranks.local)
+    weights = read_pretrained(config.weights) if config.weights else None
     dataset = open_dataset(config.data)
     log_notes(dataset.notes)
+    chosen = select(dataset, config)
     ranks.open(device)
     budget = int(data.available_memory() * data.CACHE_SHARE) // ranks.world
-    chosen = recipe.choose(config, len(dataset.train), len(dataset.val))
-    log.info("%s, %d + %d pictures, %s", config.model, len(dataset.train), len(dataset.val), recipe.describe(chosen))
+    plan = recipe.choose(config, len(chosen.train), len(chosen.val))
+    log.info("%s, %d + %d pictures, %s", config.model, len(chosen.train), len(chosen.val), recipe.describe(plan))
     run = build_run(
         Job(
             config=config,
-            recipe=chosen,
-            names=dataset.names,
-            train=data.Pictures(dataset.train, config.image_size, budget // 2),
-            val=data.Pictures(dataset.val, config.image_size, budget // 2),
+            recipe=plan,
+            names=chosen.names,
+            train=data.Pictures(chosen.train, config.image_size, budget // 2),
+            val=data.Pictures(chosen.val, config.image_size, budget // 2),
             ranks=ranks,
             device=device,
             interrupt=interrupt,
+            weights=weights,
         )
     )
+    if ranks.leads:
+        write_settings(run.paths, config, plan)
     if config.resume:
         restore.resume(run)
     return EXIT_INTERRUPTED if engine.fit(run) is engine.Ending.INTERRUPTED else EXIT_DONE

@@ -20,7 +20,9 @@ from remote.yolov9.config import TrainConfig
 from remote.yolov9.data import Pictures
 from remote.yolov9.distributed import Ranks
 from remote.yolov9.interrupt import Interrupt
+from remote.yolov9.pretrained import read_pretrained
 from remote.yolov9.run import Job, Run, build_run
+from remote.yolov9.selection import select
 
 ROOT = Path(__file__).parents[2]
 SIZE = 64
@@ -71,11 +73,13 @@ class StopAfter(Interrupt):
 def build(raw: dict[str, Any], stop_after: float | StopAfter = math.inf) -> Run:
     """A run in this process that has not looked for a checkpoint."""
     checked = TrainConfig.from_dict(raw)
-    data = open_dataset(checked.data)
-    chosen = recipe.choose(checked, len(data.train), len(data.val))
-    train, val = (Pictures(part, checked.image_size, 10**9) for part in (data.train, data.val))
+    chosen = select(open_dataset(checked.data), checked)
+    plan = recipe.choose(checked, len(chosen.train), len(chosen.val))
+    train, val = (Pictures(part, checked.image_size, 10**9) for part in (chosen.train, chosen.val))
     stop = stop_after if isinstance(stop_after, StopAfter) else StopAfter(stop_after)
-    run = build_run(Job(checked, chosen, data.names, train, val, Ranks(), torch.device(checked.device), stop))
+    weights = read_pretrained(checked.weights) if checked.weights else None
+    device = torch.device(checked.device)
+    run = build_run(Job(checked, plan, chosen.names, train, val, Ranks(), device, stop, weights))
     stop.run = run
     return run
 

@@ -20,8 +20,9 @@ def test_every_field_is_a_key_with_a_check():
 
 def test_the_list_of_keys_is_frozen():
     assert sorted(_CHECKS) == [
-        "amp", "batch", "checkpoint_seconds", "close_mosaic", "data", "device", "epochs", "hazard_per_hour", "hyp",
-        "image_size", "model", "optimizer", "output", "patience", "resume", "seed", "threads", "val_interval",
+        "accumulate", "amp", "batch", "checkpoint_seconds", "close_mosaic", "data", "device", "epochs", "freeze",
+        "hazard_per_hour", "hyp", "image_size", "lr_schedule", "min_items", "model", "multi_scale", "optimizer",
+        "output", "patience", "resume", "seed", "single_cls", "sync_bn", "threads", "val_interval", "weights",
         "workers",
     ]  # fmt: skip
 
@@ -43,6 +44,13 @@ def test_the_list_of_keys_is_frozen():
         ("hyp", {"lr0": "fast"}, "hyp.lr0 is 'fast': expected a number of at least 0"),
         ("hyp", {"lr0": float("nan")}, "hyp.lr0 is nan: expected a number of at least 0"),
         ("hyp", {"mosaic": 2}, "hyp.mosaic is 2: expected a number from 0 to 1"),
+        ("hyp", {"fl_gamma": 1.5}, "hyp.fl_gamma is 1.5: there is no focal loss here; set it to 0"),
+        ("freeze", "body", "freeze is 'body': expected a whole number of at least 0"),
+        ("freeze", [0, -1], "freeze is -1: expected a whole number of at least 0"),
+        ("lr_schedule", "step", "lr_schedule is 'step'; known are auto, linear, cosine, flat_cosine, constant"),
+        ("accumulate", 0, "accumulate is 0: expected a whole number of at least 1"),
+        ("multi_scale", 1, "multi_scale is 1: expected true or false"),
+        ("weights", "", "weights is '': expected a path"),
         ("hyp", {"scale": 1}, "hyp.scale is 1: expected a number from 0 to 0.999"),
         ("seed", -1, "seed is -1: expected a whole number of at least 0"),
         ("device", "gpu", "device is 'gpu'; "),
@@ -91,3 +99,9 @@ def test_files_that_hold_no_object_are_refused_by_name(tmp_path: Path):
             TrainConfig.from_file(path)
     with pytest.raises(ConfigError, match=r"absent.json: No such file"):
         TrainConfig.from_file(tmp_path / "absent.json")
+
+
+def test_a_number_of_frozen_layers_means_the_first_ones():
+    assert TrainConfig.from_dict({**PATHS, "freeze": 3}).freeze == (0, 1, 2)
+    assert TrainConfig.from_dict({**PATHS, "freeze": [4, 9]}).freeze == (4, 9)
+    assert TrainConfig.from_dict({**PATHS, "freeze": 0}).freeze == ()

@@ -24,7 +24,7 @@ TARGETS = Targets(
 )
 
 
-def slow_terms(p: Prediction, targets: Targets) -> list[float]:
+def slow_terms(p: Prediction, targets: Targets, positive_weight: float = 1.0) -> list[float]:
     """Dense class targets and loops over positives."""
     boxes = decode(p.distances, GRID)
     found = assign(p.class_logits.detach().sigmoid(), boxes.detach(), GRID.centres, targets)
@@ -43,7 +43,8 @@ def slow_terms(p: Prediction, targets: Targets) -> list[float]:
             sides -= (log_p[low] * (low + 1 - d) + log_p[low + 1] * (d - low)).item()
         dfl += sides / 4 * weight
     norm = max(found.weight.sum().item(), 1)
-    cls = functional.binary_cross_entropy_with_logits(p.class_logits, soft, reduction="sum").item()
+    weight = torch.tensor(positive_weight)
+    cls = functional.binary_cross_entropy_with_logits(p.class_logits, soft, pos_weight=weight, reduction="sum").item()
     return [7.5 * box / norm, 0.5 * cls / norm, 1.5 * dfl / norm]
 
 
@@ -51,6 +52,13 @@ def slow_terms(p: Prediction, targets: Targets) -> list[float]:
 def test_the_terms_equal_a_dense_loop_version(seed):
     p = prediction(seed)
     assert head_terms(p, TARGETS, GRID).tolist() == pytest.approx(slow_terms(p, TARGETS), rel=1e-4)
+
+
+def test_positives_can_weigh_more_in_the_class_term():
+    p = prediction(0)
+    found = head_terms(p, TARGETS, GRID, 2.5)
+    assert found.tolist() == pytest.approx(slow_terms(p, TARGETS, 2.5), rel=1e-4)
+    assert found[1] > 1.002 * head_terms(p, TARGETS, GRID)[1]
 
 
 def test_the_auxiliary_head_counts_a_quarter_and_the_total_grows_with_the_batch():

@@ -27,6 +27,12 @@ def test_groups_are_biases_weights_norms_and_only_weights_decay(model):
     assert grouped == sum(p.requires_grad for p in model.parameters())
 
 
+def test_norms_that_take_their_statistics_over_all_gpus_are_norms():
+    model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(build("gelan-t", 3))
+    before, after = (optim.parameter_groups(m, 0.1) for m in (build("gelan-t", 3), model))
+    assert [len(g["params"]) for g in after] == [len(g["params"]) for g in before]
+
+
 @pytest.mark.parametrize("chosen", [LONG, SHORT])
 def test_the_rate_rises_to_lr0_and_falls_to_its_last_share(model, chosen):
     schedule, optimizer = optim.Schedule(chosen), optim.make_optimizer(model, chosen)
@@ -49,10 +55,20 @@ def test_accumulation_and_momentum_grow_during_the_warm_up(model):
     assert optimizer.param_groups[1]["momentum"] == pytest.approx(LONG.hyp.momentum)
 
 
-def test_the_cosine_is_half_way_at_half_time():
-    schedule = optim.Schedule(SHORT)
-    lrf = SHORT.hyp.lrf
-    assert schedule.decay(SHORT.steps // 2) == pytest.approx(lrf + (1 - lrf) / 2, abs=0.01)
+@pytest.mark.parametrize(
+    ("schedule", "quarter", "half", "three_quarters", "end"),
+    [
+        ("linear", 0.7525, 0.505, 0.2575, 0.01),
+        ("cosine", 0.855, 0.505, 0.155, 0.01),
+        ("flat_cosine", 1.0, 1.0, 0.505, 0.01),
+        ("constant", 1.0, 1.0, 1.0, 1.0),
+    ],
+)
+def test_the_rate_falls_as_the_schedule_says(schedule, quarter, half, three_quarters, end):
+    falling = optim.Schedule(replace(LONG, lr_schedule=schedule, steps=1000))
+    found = [falling.decay(step) for step in (250, 500, 750, 1000)]
+    assert falling.decay(0) == 1
+    assert found == pytest.approx([quarter, half, three_quarters, end], abs=1e-3)
 
 
 def test_no_warm_up_starts_at_full_rate():

@@ -10,8 +10,8 @@ def chosen(train: int = 200, val: int = 40, **config):
 
 def test_short_runs_get_adamw_and_long_ones_the_reference_recipe():
     short, long = chosen(epochs=15), chosen(118_000, 5_000, epochs=500, batch=16)
-    assert (short.optimizer, short.cosine, short.accumulate) == ("adamw", True, 1)
-    assert (long.optimizer, long.cosine, long.accumulate) == ("sgd", False, 4)
+    assert (short.optimizer, short.lr_schedule, short.accumulate) == ("adamw", "cosine", 1)
+    assert (long.optimizer, long.lr_schedule, long.accumulate) == ("sgd", "linear", 4)
     assert (long.hyp.lr0, long.hyp.scale, long.hyp.mixup) == (0.01, 0.9, 0.15)
     assert long.ema_decay == 0.9999
     assert long.ema_ramp == 2000
@@ -61,3 +61,22 @@ def test_validation_is_rarer_the_more_it_costs():
 
 def test_the_log_line_names_the_choices():
     assert recipe.describe(chosen(epochs=15, batch=8)).startswith("adamw lr ")
+
+
+def test_accumulation_and_schedule_can_be_given():
+    chosen = recipe.choose(
+        TrainConfig.from_dict({"data": "d", "output": "o", "accumulate": 3, "lr_schedule": "flat_cosine"}), 200, 40
+    )
+    assert (chosen.optimizer, chosen.accumulate, chosen.lr_schedule) == ("adamw", 3, "flat_cosine")
+    assert "flat cosine" in recipe.describe(chosen)
+
+
+@pytest.mark.parametrize(("optimizer", "schedule"), [("sgd", "linear"), ("adamw", "cosine")])
+def test_the_schedule_goes_with_the_optimiser(optimizer, schedule):
+    chosen = recipe.choose(TrainConfig.from_dict({"data": "d", "output": "o", "optimizer": optimizer}), 200, 40)
+    assert chosen.lr_schedule == schedule
+
+
+def test_sgd_has_the_average_of_the_reference_however_short_the_run_is():
+    chosen = recipe.choose(TrainConfig.from_dict({"data": "d", "output": "o", "optimizer": "sgd"}), 200, 40)
+    assert (chosen.ema_decay, chosen.ema_ramp, chosen.warmup_steps) == (0.9999, 2000, 100)

@@ -1,0 +1,125 @@
+"""What a training can be asked for beside its recipe: weights to begin with, frozen layers, sizes of batches."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from tiny_training import SIZE, assert_same, build, last, make_squares, rows, settings, start, train, weights
+
+from remote.protocol import EXIT_BAD_INPUT
+from remote.yolov9 import engine
+from remote.yolov9.config import ConfigError, TrainConfig
+
+
+@pytest.fixture(scope="module")
+def squares(tmp_path_factory):
+    return make_squares(tmp_path_factory.mktemp("squares"))
+
+
+@pytest.fixture
+def config(squares, tmp_path):
+    return lambda output="out", **changes: settings(squares, tmp_path / output, **changes)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_weights_of_another_training_are_where_a_new_one_begins(config, caplog):
+    caplog.set_level("INFO")
+    first = config("first", epochs=1)
+    engine.fit(start(first))
+    found = torch.load(weights(first, "best.pt"), weights_only=True)["weights"]
+    run = build(config("second", weights=str(weights(first, "best.pt"))))
+    assert all(torch.equal(tensor.to(found[key].dtype), found[key]) for key, tensor in run.model.state_dict().items())
+    assert "1772 tensors copied, 0 begin afresh" in caplog.text
+    fewer = build(config("third", weights=str(weights(first, "best.pt")), single_cls=True))
+    assert fewer.job.names == ("item",)
+    assert "1760 tensors copied, 12 begin afresh" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": "yolov9-s"}, "error: the weights are those of a yolov9-t, the model is a yolov9-s"),
+        ({"weights": "/nowhere/best.pt"}, "error: /nowhere/best.pt: no such file"),
+        ({"freeze": [99]}, "error: freeze has layer 99: a yolov9-t has layers 0 to 29"),
+        ({"freeze": 30}, "error: freeze has every layer: there is nothing left to train"),
+        ({"min_items": 3}, "error: min_items is 3: no picture of train has so many objects"),
+    ],
+)
+def test_what_cannot_be_begun_with_is_one_line_and_exit_2(config, tmp_path, changes, said):
+    first = config("first", epochs=1)
+    engine.fit(start(first))
+    done = train(config("second", **{"weights": str(weights(first, "best.pt")), **changes}), tmp_path)
+    assert done.returncode == EXIT_BAD_INPUT
+    assert [line for line in done.stderr.splitlines() if not line.startswith(("note", "/"))][-1] == said
+
+
+def test_frozen_layers_stay_as_they_are_and_the_others_learn(config):
+    raw = config(freeze=10, epochs=1)
+    run = start(raw)
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    engine.fit(run)
+    changed = {name for name, tensor in run.model.state_dict().items() if not torch.equal(tensor, before[name])}
+    frozen = {name for name in before if int(name.split(".")[1]) < 10}
+    assert not changed & frozen
+    assert changed >= {name for name in before if name.endswith("conv.weight") and int(name.split(".")[1]) > 10} - {
+        "layers.29.dfl.conv.weight", "layers.29.dfl2.conv.weight",
+    }  # fmt: skip
+
+
+def test_a_run_with_frozen_layers_does_not_go_on_with_others(config):
+    engine.fit(start(config(freeze=2, epochs=1)))
+    with pytest.raises(ConfigError, match=r"freeze is None, but .*last\.pt was made with \[0, 1\]"):
+        start(config(epochs=1))
+
+
+def test_batches_of_many_sizes_can_be_interrupted_too(config, monkeypatch):
+    whole, broken = config("whole", multi_scale=True), config("broken", multi_scale=True, checkpoint_seconds=0)
+    seen = []
+    plain = engine.detection_loss
+
+    def noted(main, auxiliary, targets, grid, *more):
+        seen.append((len(grid.centres), float(targets.boxes.max())))
+        return plain(main, auxiliary, targets, grid, *more)
+
+    monkeypatch.setattr(engine, "detection_loss", noted)
+    engine.fit(start(whole))
+    sizes = [cells for cells, _ in seen]
+    assert set(sizes) <= {cells_of(side) for side in (32, 64, 96)}
+    assert len(set(sizes)) > 1
+    assert all(largest <= side_of(cells) for cells, largest in seen)
+    assert any(largest > SIZE for _, largest in seen)
+    engine.fit(start(broken, stop_after=2))
+    engine.fit(start(broken))
+    assert_same(last(broken), last(whole))
+
+
+def cells_of(side):
+    return sum((side // stride) ** 2 for stride in (8, 16, 32))
+
+
+def side_of(cells):
+    return next(side for side in (32, 64, 96) if cells_of(side) == cells)
+
+
+def test_the_first_epoch_is_validated_whatever_the_interval_is(config):
+    raw = config(epochs=4, val_interval=3)
+    engine.fit(start(raw))
+    assert [row["val/cls_loss"] != "nan" for row in rows(raw)] == [True, False, True, True]
+
+
+def test_the_settings_that_were_used_lie_beside_the_results(config, tmp_path):
+    raw = config(epochs=1, hyp={"fliplr": 0.25}, freeze=1)
+    assert train(raw, tmp_path).returncode == 0
+    written = yaml.safe_load((Path(raw["output"]) / "opt.yaml").read_text())
+    assert TrainConfig.from_dict(written) == TrainConfig.from_dict(raw)
+    used = yaml.safe_load((Path(raw["output"]) / "hyp.yaml").read_text())
+    assert (used["fliplr"], used["momentum"]) == (0.25, 0.9)
+    TrainConfig.from_dict({**raw, "hyp": used})
