@@ -31,11 +31,11 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "fliplr": (0, 1),
     "mosaic": (0, 1),
     "mixup": (0, 1),
+    "cls_pw": (0, math.inf),
 }
 """Lowest and highest value, both allowed."""
 WITHOUT_EFFECT = (
-    "anchor_t", "anchors", "box", "cls", "cls_pw", "copy_paste", "dfl", "fl_gamma", "iou_t", "label_smoothing", "obj",
-    "obj_pw",
+    "anchor_t", "anchors", "box", "cls", "copy_paste", "dfl", "fl_gamma", "iou_t", "label_smoothing", "obj", "obj_pw",
 )  # fmt: skip
 """Found in hyper-parameter files; the trainer takes them with a warning."""
 _ANY = (-math.inf, math.inf)
@@ -52,7 +52,10 @@ class BadHyperparameter(ValueError):
 
 def checked(given: Mapping[object, object]) -> dict[str, float]:
     """The same with every value a number. Raises BadHyperparameter for the first that cannot be used."""
-    return {_name(name): _number(str(name), value) for name, value in given.items()}
+    numbers = {_name(name): _number(str(name), value) for name, value in given.items()}
+    if numbers.get("fl_gamma"):
+        raise BadHyperparameter(f"fl_gamma is {_shown(given['fl_gamma'])}: there is no focal loss", "set it to 0")
+    return numbers
 
 
 def _name(name: object) -> str:

@@ -10,7 +10,6 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import count
 from pathlib import Path
 
 import torch
@@ -26,8 +25,10 @@ from remote.yolov9.data import CACHE_SHARE, VAL_BATCH, Loading, Pictures, ValSet
 from remote.yolov9.detect import Found, detect_files, drawn, find_pictures, label_text
 from remote.yolov9.distributed import choose_device
 from remote.yolov9.evaluate import evaluate
+from remote.yolov9.flags import ignore, next_folder
 from remote.yolov9.metrics import Matches
 from remote.yolov9.run import amp_dtype, workers
+from remote.yolov9.train_command import add_train
 from remote.yolov9.trained import Trained, load_trained
 
 log = logging.getLogger("yolov9")
@@ -68,10 +69,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gpucost-yolov9", description="YOLOv9 detectors that gpucost trained.")
+    parser = argparse.ArgumentParser(prog="gpucost-yolov9", description="Train YOLOv9 detectors, and use them.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_detect(commands)
+    add_train(commands)
     _add_val(commands)
+    _add_detect(commands)
     return parser
 
 
@@ -86,7 +88,7 @@ def _add_detect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     detect.add_argument("--save-txt", action="store_true", help="also labels/NAME.txt: class cx cy w h")
     detect.add_argument("--save-conf", action="store_true", help="with the score at the end of each line")
     detect.add_argument("--nosave", action="store_true", help="no drawn pictures")
-    _ignore(detect, _WITHOUT_EFFECT, _WITHOUT_EFFECT_VALUED)
+    ignore(detect, _WITHOUT_EFFECT, _WITHOUT_EFFECT_VALUED)
     detect.set_defaults(command=detect_command)
 
 
@@ -107,7 +109,7 @@ def _add_val(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--save-json",
         "--save-txt",
     )
-    _ignore(val, (*switches, "--verbose"), ("--min-items", "--name", "--project"))
+    ignore(val, (*switches, "--verbose"), ("--min-items", "--name", "--project"))
     val.set_defaults(command=val_command)
 
 
@@ -120,28 +122,6 @@ def _add_common(parser: argparse.ArgumentParser, limits: NmsLimits) -> None:
     add("--iou-thres", type=float, default=limits.iou, help="most overlap of two of a class [%(default)s]")
     add("--max-det", type=int, default=limits.detections, help="most objects a picture [%(default)s]")
     add("--device", default="auto", help="auto, cpu, cuda or the number of one GPU")
-
-
-def _ignore(parser: argparse.ArgumentParser, switches: Sequence[str], valued: Sequence[str]) -> None:
-    for flag in switches:
-        parser.add_argument(flag, action=_Ignored, nargs=0, help=argparse.SUPPRESS)
-    for flag in valued:
-        parser.add_argument(flag, action=_Ignored, help=argparse.SUPPRESS)
-    parser.set_defaults(ignored=())
-
-
-class _Ignored(argparse.Action):
-    """Notes that a flag without effect was given."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        del parser, values
-        namespace.ignored = (*namespace.ignored, option_string)
 
 
 def detect_command(asked: argparse.Namespace) -> int:
@@ -254,16 +234,6 @@ def _counted(found: Sequence[Found], trained: Trained) -> str:
     for one in found:
         counts[trained.names[one.cls]] += 1
     return ", ".join(f"{number} {name}" for name, number in counts.items() if number) or "nothing"
-
-
-def next_folder(project: Path, name: str, *, exist_ok: bool) -> Path:
-    """A new folder called `name` in `project`, or with the first free number from 2 on behind it."""
-    numbered = (f"{name}{number if number > 1 else ''}" for number in count(1))
-    folder = (
-        project / name if exist_ok else next(each for each in (project / one for one in numbered) if not each.exists())
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 if __name__ == "__main__":

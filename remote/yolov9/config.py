@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from remote.yolov9.variants import VARIANTS
 
 log = logging.getLogger("yolov9")
@@ -133,13 +135,15 @@ class TrainConfig:
 
     @staticmethod
     def from_file(path: Path) -> TrainConfig:
-        """Read a JSON file. Raises ConfigError that names the file or the key."""
+        """Read a JSON or YAML file. Raises ConfigError that names the file or the key."""
         try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            raw = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from error
-        except ValueError as error:
-            raise ConfigError(f"{path}: not JSON: {error}") from error
+        except (ValueError, yaml.YAMLError) as error:
+            form = "YAML" if path.suffix == ".yaml" else "JSON"
+            raise ConfigError(f"{path}: not {form}: {str(error).splitlines()[0]}") from error
         if not isinstance(raw, dict):
             raise ConfigError(f"{path}: expected an object, found {type(raw).__name__}")
         return TrainConfig.from_dict(raw)

@@ -11,7 +11,7 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -188,12 +188,19 @@ class Reporter:
             self._unwritten.pop(path, None)
 
 
-def write_settings(paths: TaskPaths, config: TrainConfig, recipe: Recipe) -> None:
-    """opt.yaml, the configuration, which begins the same training again; hyp.yaml, the hyper-parameters it uses."""
+def write_config(path: Path, config: TrainConfig) -> None:
+    """opt.yaml: the configuration, as `TrainConfig.from_file` reads it."""
     plain = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
-    settings = {key: str(value) if isinstance(value, Path) else value for key, value in plain.items()}
-    for path, content in ((paths.settings, settings), (paths.hyper_parameters, asdict(recipe.hyp))):
-        protocol.write_text(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    _write_yaml(path, {key: str(value) if isinstance(value, Path) else value for key, value in plain.items()})
+
+
+def write_hyp(path: Path, recipe: Recipe) -> None:
+    """hyp.yaml: the hyper-parameters that are used."""
+    _write_yaml(path, asdict(recipe.hyp))
+
+
+def _write_yaml(path: Path, content: Mapping[str, object]) -> None:
+    protocol.write_text(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 def log_notes(notes: Sequence[object]) -> None:

@@ -1,4 +1,4 @@
-"""Entry point: `python -m remote.yolov9.train CONFIG.json`. Whatever goes wrong: one line on stderr, an exit code."""
+"""Entry point: `python -m remote.yolov9.train CONFIG`, JSON or YAML. Whatever goes wrong: one line, an exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from remote.yolov9.config import ConfigError, TrainConfig
 from remote.yolov9.distributed import Ranks, choose_device
 from remote.yolov9.interrupt import Interrupt
 from remote.yolov9.pretrained import read_pretrained
-from remote.yolov9.report import log_notes, write_settings
+from remote.yolov9.report import log_notes, write_config, write_hyp
 from remote.yolov9.run import Job, build_run
 from remote.yolov9.selection import select
 
@@ -75,7 +75,8 @@ def _train(config: TrainConfig, ranks: Ranks, interrupt: Interrupt) -> int:
         )
     )
     if ranks.leads:
-        write_settings(run.paths, config, plan)
+        write_config(run.paths.settings, config)
+        write_hyp(run.paths.hyper_parameters, plan)
     if config.resume:
         restore.resume(run)
     return EXIT_INTERRUPTED if engine.fit(run) is engine.Ending.INTERRUPTED else EXIT_DONE
