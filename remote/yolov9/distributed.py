@@ -83,6 +83,12 @@ class Ranks:
         dist.all_reduce(said, dist.ReduceOp.MAX)
         return bool(said)
 
+    def share(self, total: Tensor) -> Tensor:
+        """max(sum over ranks, 1) over their number: with it gradients that are averaged are those of one process."""
+        if self.world > 1:
+            dist.all_reduce(total)
+        return total.clamp(min=1) / self.world
+
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Rank 0's values into everyone's tensors."""
         if self.world > 1:

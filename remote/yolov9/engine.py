@@ -15,7 +15,7 @@ import torch
 from remote.yolov9 import checkpoint, data, optim, snapshot
 from remote.yolov9.data import Batch, Batches
 from remote.yolov9.evaluate import Validation, evaluate, summarise
-from remote.yolov9.loss import Loss, detection_loss
+from remote.yolov9.loss import Loss, Weighing, detection_loss
 from remote.yolov9.report import EpochRow
 from remote.yolov9.run import Run
 
@@ -99,7 +99,8 @@ def backward(run: Run, batch: Batch, *, synchronise: bool = True) -> Loss:
         with torch.autocast(run.device.type, run.amp, enabled=run.amp is not None):
             outputs = run.network(images)
         grid = run.model.grid(images.shape[2], images.shape[3], run.device)
-        loss = detection_loss(outputs.main, outputs.auxiliary, targets, grid, run.job.recipe.hyp.cls_pw)
+        weighing = Weighing(run.job.recipe.hyp.cls_pw, run.ranks.share)
+        loss = detection_loss(outputs.main, outputs.auxiliary, targets, grid, weighing)
         run.scaler.scale(loss.total * run.ranks.world).backward()  # type: ignore[no-untyped-call]
     return loss
 

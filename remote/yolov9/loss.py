@@ -6,6 +6,7 @@ classes, A positives.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,19 @@ GAINS = (7.5, 0.5, 1.5)
 AUXILIARY_WEIGHT = 0.25
 
 
+def at_least_one(total: Tensor) -> Tensor:
+    """What the terms are divided by: the sum of soft targets, or 1."""
+    return total.clamp(min=1)
+
+
+class Weighing(NamedTuple):
+    """How positives weigh in the class term, and what all terms are divided by."""
+
+    positive: float = 1.0
+    normaliser: Callable[[Tensor], Tensor] = at_least_one
+    """From the sum of soft targets of this process."""
+
+
 class Loss(NamedTuple):
     """What to minimise, and the main head's terms for the log."""
 
@@ -31,26 +45,24 @@ class Loss(NamedTuple):
 
 
 def detection_loss(
-    main: Prediction, auxiliary: Prediction | None, targets: Targets, grid: Grid, positive_weight: float = 1.0
+    main: Prediction, auxiliary: Prediction | None, targets: Targets, grid: Grid, weighing: Weighing | None = None
 ) -> Loss:
     """The loss of a batch; each head is assigned from its own predictions."""
-    terms = head_terms(main, targets, grid, positive_weight)
+    terms = head_terms(main, targets, grid, weighing)
     total = terms.sum()
     if auxiliary is not None:
-        total = total + AUXILIARY_WEIGHT * head_terms(auxiliary, targets, grid, positive_weight).sum()
+        total = total + AUXILIARY_WEIGHT * head_terms(auxiliary, targets, grid, weighing).sum()
     return Loss(total * len(main.class_logits), terms.detach())
 
 
-def head_terms(prediction: Prediction, targets: Targets, grid: Grid, positive_weight: float = 1.0) -> Tensor:
-    """(3,): box, class and DFL term of one head, gains included, each over max(sum of soft targets, 1).
-
-    `positive_weight` multiplies the part of the class term that is due to the soft targets.
-    """
+def head_terms(prediction: Prediction, targets: Targets, grid: Grid, weighing: Weighing | None = None) -> Tensor:
+    """(3,): box, class and DFL term of one head, gains included, each over max(sum of soft targets, 1)."""
+    positive_weight, normalise = weighing or Weighing()
     logits = prediction.class_logits.float()
     boxes = decode(prediction.distances, grid)
     positives = assign(logits.detach().sigmoid(), boxes.detach(), grid.centres, targets)
     image, cell, target, weight = positives
-    normaliser = weight.sum().clamp(min=1)
+    normaliser = normalise(weight.sum())
     # BCE with logits x against soft target t is (1 - t) softplus(x) + p t softplus(-x), with softplus(-x) being
     # softplus(x) - x; and t is zero everywhere but at the positives.
     hit = logits[image, cell, targets.classes[target]]

@@ -70,7 +70,7 @@ class StopAfter(Interrupt):
         return self.run is not None and self.run.batches_done >= self.batches
 
 
-def build(raw: dict[str, Any], stop_after: float | StopAfter = math.inf) -> Run:
+def build(raw: dict[str, Any], stop_after: float | StopAfter = math.inf, ranks: Ranks | None = None) -> Run:
     """A run in this process that has not looked for a checkpoint."""
     checked = TrainConfig.from_dict(raw)
     chosen = select(open_dataset(checked.data), checked)
@@ -79,7 +79,7 @@ def build(raw: dict[str, Any], stop_after: float | StopAfter = math.inf) -> Run:
     stop = stop_after if isinstance(stop_after, StopAfter) else StopAfter(stop_after)
     weights = read_pretrained(checked.weights) if checked.weights else None
     device = torch.device(checked.device)
-    run = build_run(Job(checked, plan, chosen.names, train, val, Ranks(), device, stop, weights))
+    run = build_run(Job(checked, plan, chosen.names, train, val, ranks or Ranks(), device, stop, weights))
     stop.run = run
     return run
 

@@ -1,11 +1,15 @@
 """What a training can be asked for beside its recipe: weights to begin with, frozen layers, sizes of batches."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
-from tiny_training import SIZE, assert_same, build, last, make_squares, rows, settings, start, train, weights
+from tiny_training import ROOT, SIZE, assert_same, build, last, make_squares, rows, settings, start, train, weights
 
 from remote.protocol import EXIT_BAD_INPUT
 from remote.yolov9 import engine
@@ -107,6 +111,26 @@ def cells_of(side):
 
 def side_of(cells):
     return next(side for side in (32, 64, 96) if cells_of(side) == cells)
+
+
+def test_two_processes_have_the_gradient_of_one_with_the_same_batch(config, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(config(batch=4, hyp={"mixup": 0.0})))
+    script = str(ROOT / "tests/fakes/one_gradient.py")
+    found = []
+    for name, launcher in (
+        ("one", []),
+        ("two", ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]),
+    ):
+        argv = [sys.executable, *launcher, script, str(tmp_path / "config.json"), str(tmp_path / name)]
+        path = os.pathsep.join((str(ROOT), str(ROOT / "tests/fakes")))
+        subprocess.run(argv, env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, check=True, timeout=240)
+        found.append(torch.load(tmp_path / name, weights_only=True))
+    one, two = found
+    assert one.keys() == two.keys()
+    for name, gradient in one.items():
+        tolerance = 1e-3 * float(gradient.abs().max())
+        torch.testing.assert_close(two[name], gradient, rtol=0, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
+    assert all(bool(gradient.any()) for gradient in one.values())
 
 
 def test_the_first_epoch_is_validated_whatever_the_interval_is(config):

@@ -5,7 +5,7 @@ from torch.nn import functional
 from remote.yolov9.assigner import Targets, assign
 from remote.yolov9.blocks import Dfl, Prediction
 from remote.yolov9.boxes import ciou, decode, make_grid
-from remote.yolov9.loss import detection_loss, dfl_loss, head_terms
+from remote.yolov9.loss import Weighing, detection_loss, dfl_loss, head_terms
 
 GRID = make_grid(64, 64, (8, 16, 32))
 CELLS = len(GRID.centres)
@@ -56,7 +56,7 @@ def test_the_terms_equal_a_dense_loop_version(seed):
 
 def test_positives_can_weigh_more_in_the_class_term():
     p = prediction(0)
-    found = head_terms(p, TARGETS, GRID, 2.5)
+    found = head_terms(p, TARGETS, GRID, Weighing(positive=2.5))
     assert found.tolist() == pytest.approx(slow_terms(p, TARGETS, 2.5), rel=1e-4)
     assert found[1] > 1.002 * head_terms(p, TARGETS, GRID)[1]
 
