@@ -7,6 +7,7 @@ A run that is interrupted at any step and resumed takes the same steps as one th
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from enum import Enum
 
@@ -33,6 +34,7 @@ def fit(run: Run) -> Ending:
     Raises NonFiniteLoss, or OSError where the last files cannot be written; those on disk are then from the last save.
     """
     run.reporter.saves_every(run.pace.seconds)
+    _try_validation(run)
     try:
         ending = _epochs(run)
     finally:
@@ -40,6 +42,12 @@ def fit(run: Run) -> Ending:
     snapshot.ensure_best(run)
     run.reporter.finish()
     return ending
+
+
+def _try_validation(run: Run) -> None:
+    """One batch before anything is trained: what is wrong with the validation shows in the first minute."""
+    if not run.batches_done:
+        evaluate(run.ema.model, itertools.islice(run.val, 1), run.device, run.amp, lambda: True)
 
 
 def _epochs(run: Run) -> Ending:

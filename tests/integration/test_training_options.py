@@ -9,10 +9,24 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from tiny_training import ROOT, SIZE, assert_same, build, last, make_squares, rows, settings, start, train, weights
+from tiny_training import (
+    ROOT,
+    SIZE,
+    StopAfter,
+    assert_same,
+    build,
+    last,
+    make_squares,
+    rows,
+    settings,
+    start,
+    train,
+    weights,
+)
 
 from remote.protocol import EXIT_BAD_INPUT
 from remote.yolov9 import engine
+from remote.yolov9 import train as trainer
 from remote.yolov9.config import ConfigError, TrainConfig
 
 
@@ -137,6 +151,32 @@ def test_the_first_epoch_is_validated_whatever_the_interval_is(config):
     raw = config(epochs=4, val_interval=3)
     engine.fit(start(raw))
     assert [row["val/cls_loss"] != "nan" for row in rows(raw)] == [True, False, True, True]
+
+
+def test_what_is_wrong_with_the_validation_shows_before_anything_is_trained(config, monkeypatch):
+    run = start(config())
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("the validation")
+
+    monkeypatch.setattr(engine, "evaluate", broken)
+    with pytest.raises(RuntimeError, match="the validation"):
+        engine.fit(run)
+    assert run.batches_done == 0
+
+
+def test_too_little_gpu_memory_is_one_line_that_says_what_to_do(config, tmp_path, monkeypatch, caplog):
+    (tmp_path / "config.json").write_text(json.dumps(config()))
+
+    def full(_run: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nmore about it")
+
+    monkeypatch.setattr(engine, "fit", full)
+    monkeypatch.setattr(trainer, "Interrupt", lambda: StopAfter(float("inf")))
+    assert trainer.main([str(tmp_path / "config.json")]) == 1
+    assert caplog.messages[-1] == (
+        "error: out of GPU memory, lower batch or image_size: CUDA out of memory. Tried to allocate 2 GiB."
+    )
 
 
 def test_the_settings_that_were_used_lie_beside_the_results(config, tmp_path):
