@@ -25,6 +25,7 @@ from remote.yolov9.data import CACHE_SHARE, VAL_BATCH, Loading, Pictures, ValSet
 from remote.yolov9.detect import Found, detect_files, drawn, find_pictures, label_text
 from remote.yolov9.distributed import choose_device
 from remote.yolov9.evaluate import evaluate
+from remote.yolov9.export import FORMATS, ExportError, Shape, export
 from remote.yolov9.flags import ignore, next_folder
 from remote.yolov9.metrics import Matches
 from remote.yolov9.run import amp_dtype, workers
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         command: Callable[[argparse.Namespace], int] = asked.command
         return command(asked)
-    except (UsageError, CheckpointError, DatasetError, ConfigError, OSError) as error:
+    except (UsageError, CheckpointError, DatasetError, ConfigError, ExportError, OSError) as error:
         log.error("error: %s", error)
         return EXIT_BAD_INPUT
 
@@ -74,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     add_train(commands)
     _add_val(commands)
     _add_detect(commands)
+    _add_export(commands)
     return parser
 
 
@@ -111,6 +113,31 @@ def _add_val(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     ignore(val, (*switches, "--verbose"), ("--min-items", "--name", "--project"))
     val.set_defaults(command=val_command)
+
+
+def _add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    export = commands.add_parser("export", help="write a detector for other runtimes")
+    add = export.add_argument
+    add("--weights", type=Path, required=True, metavar="BEST.PT")
+    add("--include", nargs="+", default=["onnx"], metavar="FORMAT", help=f"of {', '.join(FORMATS)} [onnx]")
+    add("--img", "--imgsz", "--img-size", type=int, nargs="+", metavar="PIXELS", help="side, or height and width")
+    add("--batch-size", type=int, default=1, help="[%(default)s]")
+    add("--dynamic", action="store_true", help="batches of any size")
+    add("--opset", type=int, default=17, help="version of ONNX operators [%(default)s]")
+    switches = (
+        "--agnostic-nms",
+        "--half",
+        "--inplace",
+        "--int8",
+        "--keras",
+        "--nms",
+        "--optimize",
+        "--simplify",
+        "--verbose",
+    )
+    valued = ("--conf-thres", "--data", "--device", "--iou-thres", "--topk-all", "--topk-per-class", "--workspace")
+    ignore(export, switches, valued)
+    export.set_defaults(command=export_command)
 
 
 def _add_common(parser: argparse.ArgumentParser, limits: NmsLimits) -> None:
@@ -168,6 +195,26 @@ def val_command(asked: argparse.Namespace) -> int:
     part = evaluate(trained.model, batches, device, amp_dtype("auto", device), lambda: True, limits)
     assert part is not None  # noqa: S101 - nobody said stop
     sys.stdout.write(_table(part[0], trained.names, len(samples)))
+    return EXIT_DONE
+
+
+def export_command(asked: argparse.Namespace) -> int:
+    """Write a detector in other forms, beside its weights; a line for each on stdout. Raises as `detect_command`."""
+    unknown = [form for form in asked.include if form not in FORMATS]
+    if unknown:
+        raise UsageError(f"--include {unknown[0]}: expected {', '.join(FORMATS)}")
+    if asked.batch_size < 1:
+        raise UsageError(f"--batch-size {asked.batch_size}: expected at least 1")
+    trained = load_trained(asked.weights, torch.device("cpu"))
+    sides = asked.img or [trained.image_size]
+    if len(sides) > 2 or any(side < IMAGE_STEP or side % IMAGE_STEP for side in sides):
+        said = " ".join(map(str, sides))
+        raise UsageError(f"--img {said}: expected multiples of {IMAGE_STEP}, one or height and width")
+    shape = Shape(asked.batch_size, sides[0], sides[-1], asked.dynamic)
+    for form in dict.fromkeys(asked.include):
+        done = export(trained, form, asked.weights.with_suffix(f".{form}"), shape, asked.opset)
+        near = f"boxes within {done.pixels:.4f} pixels, probabilities within {done.probability:.6f} of torch"
+        sys.stdout.write(f"{done.path}: {done.path.stat().st_size / 2**20:.1f} MiB, {near}\n")
     return EXIT_DONE
 
 
