@@ -6,6 +6,7 @@ reported as unconfirmed, the loudest error there is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -49,6 +50,9 @@ from pricing.extras import Moved
 from pricing.ledger import EndedBy, LedgerEntry
 from pricing.planner import NoOfferFits
 from remote.protocol import Phase, Reason, StopCommand
+
+CLEAN_UP_TRIES = 3
+"""Calls for what is not billed; what is left then is told."""
 
 
 def stop(run: Run, services: Services) -> Event:
@@ -155,19 +159,32 @@ def unconfirmed(run: Run, lease: Lease, services: Services, reason: str) -> Stop
 def _clean_up(run: Run, lease: Lease, services: Services) -> None:
     """What was made beside the machine goes too; none of it is billed, so a failure is told and `gc` finds it."""
     region = lease.selection.offer.region
-    try:
-        services.provider.clean_up(run.run_id, region)
-    except (RefusedError, UnreachableError) as error:
+    error = _tried(lambda: services.provider.clean_up(run.run_id, region), services)
+    if error is not None:
         services.report(Note(f"key pair and security group gpucost-{run.run_id} may be left in {region}: {error}"))
     if lease.instance_id is None:
         return  # the cloud holds a stop for a machine that has a name
-    try:
-        services.timer.disarm(
-            lease.lease_id, region
-        )  # it may be armed where its answer was lost, or nobody wrote it down
-    except (RefusedError, UnreachableError) as error:
-        if lease.cloud_stop_at is not None:
-            services.report(Note(f"the cloud's stop of {lease.lease_id} is left, and ends with its time: {error}"))
+    # It may be armed where its answer was lost, or nobody wrote it down.
+    error = _tried(lambda: services.timer.disarm(lease.lease_id, region), services)
+    if error is not None and lease.cloud_stop_at is not None:
+        services.report(Note(f"the cloud's stop of {lease.lease_id} is left, and ends with its time: {error}"))
+
+
+def _tried(act: Callable[[], None], services: Services) -> RefusedError | UnreachableError | None:
+    """Why it did not succeed: a refusal, or the last of some calls without an answer."""
+    left = CLEAN_UP_TRIES
+    while True:
+        left -= 1
+        try:
+            act()
+        except RefusedError as error:
+            return error
+        except UnreachableError as error:
+            if not left:
+                return error
+        else:
+            return None
+        services.clock.sleep(services.facts.poll_seconds)
 
 
 def _latest_end(run: Run, lease: Lease, services: Services) -> datetime:

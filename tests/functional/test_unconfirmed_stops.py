@@ -104,6 +104,16 @@ def test_a_key_pair_that_may_not_be_deleted_does_not_keep_a_run_from_settling(tm
     assert f"gpucost-{run_id}" in world.notes()
 
 
+@pytest.mark.parametrize(("failures", "left"), [(2, False), (3, True)])
+def test_what_lies_beside_a_machine_is_tried_again_where_the_cloud_does_not_answer(tmp_path, failures, left):
+    world = World(tmp_path)
+    run_id = world.open()
+    world.provider.fail("clean_up", UnreachableError("InternalError"), times=failures)
+    assert world.drive(run_id).outcome is Outcome.DONE
+    assert bool(world.provider.resources) == left
+    assert (f"key pair and security group gpucost-{run_id} may be left" in world.notes()) == left
+
+
 def test_a_storage_that_fails_while_the_machine_is_ended_leads_around_nothing(tmp_path):
     world = World(tmp_path)
     run_id = world.open()
