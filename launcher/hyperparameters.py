@@ -31,11 +31,12 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "fliplr": (0, 1),
     "mosaic": (0, 1),
     "mixup": (0, 1),
+    "copy_paste": (0, 1),
     "cls_pw": (0, math.inf),
 }
 """Lowest and highest value, both allowed."""
 WITHOUT_EFFECT = (
-    "anchor_t", "anchors", "box", "cls", "copy_paste", "dfl", "fl_gamma", "iou_t", "label_smoothing", "obj", "obj_pw",
+    "anchor_t", "anchors", "box", "cls", "dfl", "fl_gamma", "iou_t", "label_smoothing", "obj", "obj_pw",
 )  # fmt: skip
 """Found in hyper-parameter files; the trainer takes them with a warning."""
 _ANY = (-math.inf, math.inf)

@@ -1,14 +1,15 @@
 """Label files: text to objects. Knows rows and nothing of pictures, folders or data.yaml.
 
-A row is `class x_centre y_centre width height`, or `class x1 y1 x2 y2 x3 y3 ...` (a polygon, read as the box around
-its points), all but the class as fractions of the picture. What is wrong with a row is a value with its line number:
-one bad row never costs the good rows beside it.
+A row is `class x_centre y_centre width height`, or `class x1 y1 x2 y2 x3 y3 ...`, a polygon, which is read as the box
+around its points and kept beside it; all but the class are fractions of the picture. What is wrong with a row is a
+value with its line number: one bad row never costs the good rows beside it.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -125,13 +126,14 @@ def _parse_row(row: str, classes: int, line: int, remarks: list[Finding]) -> Obj
     numbers = _numbers(row, line, remarks)
     cls = _class_id(numbers[0], classes)
     if len(numbers) == BOX_COLUMNS:
-        cx, cy, w, h = numbers[1:]
+        (cx, cy, w, h), outline = numbers[1:], b""
         if w < 0 or h < 0:
             raise _BadRow(RowKind.MALFORMED, f"negative width or height; {ROW_FORM}")
     else:
-        cx, cy, w, h = _around(numbers[1:])
+        points = [min(max(number, 0.0), 1.0) for number in numbers[1:]]
+        (cx, cy, w, h), outline = _around(points), array("f", points).tobytes()
         remarks.append(Finding(line, RowKind.POLYGON, "polygon read as the box around it"))
-    return _inside(Object(cls, cx, cy, w, h), line, remarks)
+    return _inside(Object(cls, cx, cy, w, h, outline), line, remarks)
 
 
 def _numbers(row: str, line: int, remarks: list[Finding]) -> list[float]:
@@ -164,9 +166,7 @@ def _class_id(number: float, classes: int) -> int:
 
 
 def _around(points: list[float]) -> tuple[float, float, float, float]:
-    xs = [min(max(x, 0.0), 1.0) for x in points[0::2]]
-    ys = [min(max(y, 0.0), 1.0) for y in points[1::2]]
-    x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
+    x0, x1, y0, y1 = min(points[0::2]), max(points[0::2]), min(points[1::2]), max(points[1::2])
     return (x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0
 
 
@@ -184,4 +184,4 @@ def _inside(box: Object, line: int, remarks: list[Finding]) -> Object:
         remarks.append(Finding(line, RowKind.CENTRE_OUTSIDE, "centre outside the picture: cut at the border"))
     elif beyond > VISIBLE:
         remarks.append(Finding(line, RowKind.CLIPPED, "box leaves the picture: cut at the border"))
-    return Object(box.cls, (x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0)
+    return Object(box.cls, (x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0, box.outline)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -73,6 +73,8 @@ class Object:
     cy: float
     w: float
     h: float
+    outline: bytes = field(default=b"", compare=False, repr=False)
+    """The points of a polygon, float32 x and y in turn, as fractions; empty for a box alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Augmentation as pure functions of pictures, labels and a random generator: mosaic, affine warp, mixup, HSV, flips.
+"""Augmentation as pure functions of pictures, labels and a random generator.
 
-Owns geometry and colour. Knows nothing of files, samplers or torch. Pictures are uint8 (H, W, 3) RGB; labels are
-float32 (N, 5): class, x1, y1, x2, y2 in pixels of their picture.
+Mosaic, copy-paste, affine warp, mixup, HSV, flips. Owns geometry and colour. Knows nothing of files, samplers or torch.
+Pictures are uint8 (H, W, 3) RGB; labels are float32 (N, 5): class, x1, y1, x2, y2 in pixels of their picture.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from remote.yolov9.config import Hyp
 
 Picture = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.float32]
+Outline = npt.NDArray[np.float32]
+"""(M, 2): the points of a polygon in pixels; none of them where an object has a box alone."""
 Rng = np.random.Generator
 
+COVERED = 0.3
+"""An object is not pasted where it would cover so much of another one's box."""
 FILL = 114
 """Grey of what no picture covers."""
 
@@ -30,6 +34,8 @@ class Labelled:
 
     picture: Picture
     labels: Labels
+    outlines: tuple[Outline, ...] = ()
+    """One for each label, or none at all. Kept until objects are pasted, no further."""
 
 
 def mosaic(parts: Sequence[Labelled], size: int, rng: Rng) -> Labelled:
@@ -37,6 +43,7 @@ def mosaic(parts: Sequence[Labelled], size: int, rng: Rng) -> Labelled:
     canvas = np.full((2 * size, 2 * size, 3), FILL, np.uint8)
     centre_x, centre_y = (int(c) for c in rng.uniform(0.5 * size, 1.5 * size, 2))
     labels = []
+    outlines: list[Outline] = []
     for corner, part in enumerate(parts):
         height, width = part.picture.shape[:2]
         left = centre_x - width if corner % 2 == 0 else centre_x
@@ -44,9 +51,40 @@ def mosaic(parts: Sequence[Labelled], size: int, rng: Rng) -> Labelled:
         x1, y1, x2, y2 = max(left, 0), max(top, 0), min(left + width, 2 * size), min(top + height, 2 * size)
         canvas[y1:y2, x1:x2] = part.picture[y1 - top : y2 - top, x1 - left : x2 - left]
         labels.append(shift(part.labels, left, top))
+        moved = (outline + np.array((left, top), np.float32) for outline in part.outlines)
+        outlines += moved if part.outlines else [_BOX_ALONE] * len(part.labels)
     whole = np.concatenate(labels)
     np.clip(whole[:, 1:], 0, 2 * size, out=whole[:, 1:])
-    return Labelled(canvas, whole)
+    return Labelled(canvas, whole, tuple(outlines) if any(map(len, outlines)) else ())
+
+
+_BOX_ALONE: Outline = np.zeros((0, 2), np.float32)
+
+
+def copy_paste(part: Labelled, share: float, rng: Rng) -> Labelled:
+    """A share of the outlined objects once more, mirrored left to right, where they cover little of any other box."""
+    outlined = [index for index, outline in enumerate(part.outlines) if len(outline)]
+    count = round(share * len(outlined))
+    if not count:
+        return part
+    width = part.picture.shape[1]
+    labels = [part.labels]
+    mask = Image.new("1", (width, part.picture.shape[0]))
+    for index in rng.choice(outlined, count, replace=False):
+        cls, x1, y1, x2, y2 = part.labels[index]
+        pasted = np.array([[cls, width - x2, y1, width - x1, y2]], np.float32)
+        if (_covered(pasted, np.concatenate(labels)) < COVERED).all():
+            labels.append(pasted)
+            ImageDraw.Draw(mask).polygon([(width - float(x), float(y)) for x, y in part.outlines[index]], fill=1)
+    picture = np.where(np.asarray(mask)[..., None], part.picture[:, ::-1], part.picture)
+    return Labelled(picture, np.concatenate(labels))
+
+
+def _covered(box: Labels, others: Labels) -> npt.NDArray[np.float32]:
+    """Share of each of `others` (N, 5) that lies in `box` (1, 5): (N,)."""
+    sides = np.minimum(box[:, 3:], others[:, 3:]) - np.maximum(box[:, 1:3], others[:, 1:3])
+    result: npt.NDArray[np.float32] = np.clip(sides, 0, None).prod(1) / np.maximum(_area(others), 1e-9)
+    return result
 
 
 def letterbox(part: Labelled, height: int, width: int) -> Labelled:

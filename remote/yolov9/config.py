@@ -58,17 +58,30 @@ class Hyp:
     mosaic: float = 1.0
     mixup: float = 0.15
     """Probabilities of both flips, of a mosaic, and of blending a second mosaic in."""
+    copy_paste: float = 0.3
+    """Share of the objects with a polygon that are pasted into their mosaic once more, mirrored."""
     cls_pw: float = 1.0
     """Weight of the positives in the class loss."""
 
 
 HYP_NAMES = tuple(f.name for f in fields(Hyp))
 HYP_WITHOUT_EFFECT = (
-    "anchor_t", "anchors", "box", "cls", "copy_paste", "dfl", "fl_gamma", "iou_t", "label_smoothing", "obj", "obj_pw",
+    "anchor_t", "anchors", "box", "cls", "dfl", "fl_gamma", "iou_t", "label_smoothing", "obj", "obj_pw",
 )  # fmt: skip
 """Names found in hyper-parameter files that change nothing here: accepted with a warning."""
 
-_PROBABILITIES = ("flipud", "fliplr", "mosaic", "mixup", "warmup_momentum", "lrf", "hsv_h", "hsv_s", "hsv_v")
+_PROBABILITIES = (
+    "copy_paste",
+    "flipud",
+    "fliplr",
+    "mosaic",
+    "mixup",
+    "warmup_momentum",
+    "lrf",
+    "hsv_h",
+    "hsv_s",
+    "hsv_v",
+)
 _BELOW_ONE = ("momentum", "scale", "translate")
 
 

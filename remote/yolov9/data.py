@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from remote.dataset import Sample, load_image
 from remote.yolov9 import augment
 from remote.yolov9.assigner import Targets
-from remote.yolov9.augment import Labelled, Labels
+from remote.yolov9.augment import Labelled, Labels, Outline
 from remote.yolov9.config import IMAGE_STEP, Hyp
 from remote.yolov9.interrupt import Interrupt
 
@@ -72,7 +72,7 @@ class Pictures:
 
     def _read(self, sample: Sample) -> Labelled:
         image = resized(load_image(sample.image), self._size)
-        return Labelled(np.asarray(image), pixel_labels(sample, image.width, image.height))
+        return Labelled(np.asarray(image), pixel_labels(sample, image.width, image.height), _outlines(sample, image))
 
 
 def resized(image: Image.Image, size: int) -> Image.Image:
@@ -94,6 +94,14 @@ def pixel_labels(sample: Sample, width: int, height: int) -> Labels:
     half = rows[:, 3:] / 2
     corners = np.concatenate((rows[:, 1:3] - half, rows[:, 1:3] + half), 1) * np.array([width, height] * 2, np.float32)
     return np.concatenate((rows[:, :1], corners), 1).astype(np.float32)
+
+
+def _outlines(sample: Sample, image: Image.Image) -> tuple[Outline, ...]:
+    """The polygons of the sample's objects in pixels of the picture; none at all where no object has one."""
+    if not any(thing.outline for thing in sample.objects):
+        return ()
+    sides = np.array(image.size, np.float32)
+    return tuple(np.frombuffer(thing.outline, np.float32).reshape(-1, 2) * sides for thing in sample.objects)
 
 
 def available_memory() -> int:
@@ -145,7 +153,7 @@ class TrainSet(Dataset[Labelled]):
         others = rng.integers(len(self._source), size=3)
         chosen = rng.permutation([index, *others])
         canvas = augment.mosaic([self._source[int(i)] for i in chosen], self._size, rng)
-        return self._warp(canvas, rng)
+        return self._warp(augment.copy_paste(canvas, self._hyp.copy_paste, rng), rng)
 
     def _single(self, index: int, rng: augment.Rng) -> Labelled:
         return self._warp(augment.letterbox(self._source[index], self._size, self._size), rng)

@@ -34,7 +34,7 @@ VAL_SHARE = 0.06
 """Validation may take this share of the training time before it gets rarer."""
 
 LONG = Hyp()
-SHORT = Hyp(lr0=0.004, momentum=0.9, weight_decay=0.01, scale=0.5, mixup=0.0)
+SHORT = Hyp(lr0=0.004, momentum=0.9, weight_decay=0.01, scale=0.5, mixup=0.0, copy_paste=0.0)
 """`lr0` is for a batch of 16 or more; smaller ones get less, see `_short_hyp`."""
 
 

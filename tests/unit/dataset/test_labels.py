@@ -1,5 +1,7 @@
 """One rule a test: what a label row means and what is done about a bad one."""
 
+from array import array
+
 import pytest
 
 from remote.dataset.labels import RowKind, parse_labels, read_labels
@@ -113,3 +115,9 @@ def test_a_binary_file_is_refused_and_an_unreadable_one_is_an_error(tmp_path):
     assert read_labels(path, 1).refusal.text == "is not a text file"
     with pytest.raises(DatasetError, match=r"b\.txt: No such file"):
         read_labels(tmp_path / "b.txt", 1)
+
+
+def test_the_points_of_a_polygon_are_kept_within_the_picture():
+    (polygon, box) = parse_labels("0 0.25 0.5 0.75 0.5 0.5 1.25\n0 0.5 0.5 0.1 0.1\n", 1).objects
+    assert array("f", polygon.outline).tolist() == [0.25, 0.5, 0.75, 0.5, 0.5, 1.0]
+    assert box.outline == b""

@@ -53,6 +53,60 @@ def test_mosaic_keeps_each_label_on_its_object():
     assert (whole.picture == FILL).all(-1).any()
 
 
+def outlined(*boxes: tuple[int, int, int, int], width: int = 128) -> Labelled:
+    """Red rectangles on a dark picture, each with its corners as outline."""
+    picture = np.full((64, width, 3), 30, np.uint8)
+    outlines = []
+    for x1, y1, x2, y2 in boxes:
+        picture[y1:y2, x1:x2] = RED
+        outlines.append(np.array([(x1, y1), (x2 - 1, y1), (x2 - 1, y2 - 1), (x1, y2 - 1)], np.float32))
+    labels = np.array([(cls, *box) for cls, box in enumerate(boxes)], np.float32)
+    return Labelled(picture, labels, tuple(outlines))
+
+
+def test_outlined_objects_are_pasted_once_more_mirrored():
+    part = outlined((10, 20, 30, 50))
+    pasted = augment.copy_paste(part, 1.0, np.random.default_rng(0))
+    assert pasted.labels.tolist() == [[0, 10, 20, 30, 50], [0, 98, 20, 118, 50]]
+    assert red_box(pasted.picture[:, 64:]) == pytest.approx((98 - 64, 20, 118 - 64, 50), abs=1)
+    assert (pasted.picture[:, :64] == part.picture[:, :64]).all()
+    assert pasted.outlines == ()
+
+
+def test_nothing_is_pasted_over_another_object():
+    part = outlined((10, 20, 30, 50), (90, 20, 110, 50))  # mirrored, each would lie mostly on the other
+    pasted = augment.copy_paste(part, 1.0, np.random.default_rng(0))
+    assert pasted.labels.tolist() == part.labels.tolist()
+    assert (pasted.picture == part.picture).all()
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.3, 1), (1.0, 4)])
+def test_as_many_are_pasted_as_the_share_says(share, count):
+    boxes = [(4 + 20 * i, 4 + 14 * i, 14 + 20 * i, 14 + 14 * i) for i in range(4)]
+    part = outlined(*boxes, width=256)
+    pasted = augment.copy_paste(part, share, np.random.default_rng(0))
+    assert len(pasted.labels) == 4 + count
+
+
+def test_a_mosaic_of_boxes_and_outlines_pastes_the_outlined_ones():
+    """Where some pictures have polygons and some have boxes alone, each outline stays with its own object."""
+    parts = [painted(64, 64, (5, 5, 25, 25), 3), outlined((4, 8, 20, 24), width=64), painted(64, 64, (1, 1, 9, 9), 2)]
+    whole = augment.mosaic([*parts, painted(64, 64, (30, 30, 40, 40), 1)], 64, np.random.default_rng(1))
+    assert [len(outline) for outline in whole.outlines] == [0, 4, 0, 0]
+    _, x1, y1, x2, y2 = whole.labels[1]
+    assert whole.outlines[1].min(0) == pytest.approx((x1, y1))
+    assert whole.outlines[1].max(0) == pytest.approx((x2 - 1, y2 - 1))
+    pasted = augment.copy_paste(whole, 1.0, np.random.default_rng(0))
+    assert [row[0] for row in pasted.labels] == [3, 0, 2, 1, 0]
+
+
+def test_pictures_without_outlines_draw_nothing_from_the_generator():
+    rng = np.random.default_rng(0)
+    part = painted(64, 64, (5, 5, 25, 25))
+    assert augment.copy_paste(part, 1.0, rng) is part
+    assert rng.random() == np.random.default_rng(0).random()
+
+
 def test_objects_cut_to_less_than_a_tenth_are_dropped():
     part = painted(64, 64, (0, 0, 40, 40))
     matrix = np.eye(3)

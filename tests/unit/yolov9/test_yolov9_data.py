@@ -116,3 +116,24 @@ def test_pictures_are_resized_to_the_longer_side_with_their_labels(tmp_path: Pat
 
 def test_a_background_has_no_labels(tmp_path: Path):
     assert data.pixel_labels(Sample(tmp_path / "a.png", None, ()), 10, 10).shape == (0, 5)
+
+
+def outlined_picture(path: Path) -> Sample:
+    picture = np.full((32, 32, 3), 30, np.uint8)
+    picture[4:20, 2:12] = (250, 0, 0)
+    Image.fromarray(picture).save(path)
+    outline = np.array([(2, 4), (12, 4), (12, 20), (2, 20)], np.float32) / 32
+    return Sample(path, None, (Object(0, 7 / 32, 12 / 32, 10 / 32, 16 / 32, outline.tobytes()),), (32, 32))
+
+
+def test_outlined_objects_are_pasted_into_their_mosaic(tmp_path):
+    source = Pictures([outlined_picture(tmp_path / "a.png")], 32, 10**9)
+    none, all_of_them = (
+        [
+            len(TrainSet(source, 32, Hyp(scale=0, translate=0, copy_paste=share), seed)[Draw(0, 0, 0, True)].labels)
+            for seed in range(20)
+        ]
+        for share in (0.0, 1.0)
+    )
+    assert max(none) <= 8  # two mosaics of four at the most
+    assert sum(all_of_them) > sum(none)
