@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from launcher.errors import BadInput
-from remote.dataset import Dataset, DatasetError, extract, find_root, open_dataset
+from remote.dataset import Dataset, DatasetError, Note, PictureCheck, extract, find_root, open_dataset
 
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 
@@ -24,7 +24,7 @@ class DataFacts:
 
 
 @contextmanager
-def opened(data: str) -> Iterator[Dataset]:
+def opened(data: str, check: PictureCheck = PictureCheck.HEADERS) -> Iterator[Dataset]:
     """The data set at a local path; an archive is unpacked for as long as the block lasts.
 
     Raises BadInput that names the file, and the line where there is one.
@@ -33,17 +33,32 @@ def opened(data: str) -> Iterator[Dataset]:
     try:
         if path.is_file() and path.name.lower().endswith(_ARCHIVES):
             with TemporaryDirectory(prefix="gpucost-data-") as scratch:
-                target = Path(scratch) / "data"
-                extract(path, target)
-                yield open_dataset(find_root(target))
+                yield _unpacked(path, Path(scratch) / "data", check)
         else:
-            yield open_dataset(path)
+            yield open_dataset(path, check)
     except DatasetError as error:
         raise BadInput(str(error), hint=error.hint) from error
 
 
+def _unpacked(archive: Path, target: Path, check: PictureCheck) -> Dataset:
+    """The set of an archive. What is said of it names places in the archive: those it is unpacked to are soon gone."""
+
+    def seen(text: str) -> str:
+        return text.replace(str(target), str(archive))
+
+    def of_archive(note: Note) -> Note:
+        return replace(note, text=seen(note.text), file=None if note.file is None else Path(seen(str(note.file))))
+
+    try:
+        extract(archive, target)
+        dataset = open_dataset(find_root(target), check)
+    except DatasetError as error:
+        raise DatasetError(seen(str(error)), seen(error.hint)) from error
+    return replace(dataset, notes=tuple(of_archive(note) for note in dataset.notes))
+
+
 def _existing(data: str) -> Path:
-    hint = "correct `data` in the job file: a folder, data.yaml or archive"
+    hint = "correct `data`, or the path: a folder, data.yaml or archive"
     try:
         path = Path(data).expanduser()
         path.stat()

@@ -14,6 +14,7 @@ from pricing.planner import Plan, PlanOption
 
 if TYPE_CHECKING:
     from launcher.asking import View
+    from remote.dataset import Dataset, Note, Summary
 
 
 def plan_document(plan: Plan, rows: int) -> dict[str, object]:
@@ -115,3 +116,20 @@ def storage_document(run: Run) -> dict[str, object]:
         "usd": total(run.storage),
         "basis": Basis.OBJECTS.value,
     }
+
+
+def data_document(dataset: Dataset, counted: Summary) -> dict[str, object]:
+    """A data set that can be trained on, in numbers, with everything that was noticed in it."""
+    return {
+        "file": dataset.file,
+        "names": list(counted.names),
+        "splits": [asdict(split) for split in counted.splits],
+        "smallest": counted.smallest,
+        "largest": counted.largest,
+        "notes": [note_document(note) for note in dataset.notes],
+    }
+
+
+def note_document(note: Note) -> dict[str, object]:
+    """Something noticed in a data set, and where."""
+    return {"kind": note.kind.value, "text": note.text, "file": note.file, "line": note.line}

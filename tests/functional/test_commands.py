@@ -5,34 +5,17 @@ from __future__ import annotations
 import io
 import json
 import os
-import sys
 import tarfile
 import zipfile
 
 import pytest
+from cli_messages import one_message
 from data_sets import BOX, YAML, make_set, write_picture
 from run_cases import RUN_ID, SAMPLES, STRAIGHT
 
-from launcher import app, cli, following
+from launcher import app, following
 from launcher.home import Home
 from launcher.run import Preempted
-
-
-@pytest.fixture
-def gpucost(tmp_path, monkeypatch, capsys):
-    """Runs a command in a folder of its own; exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GPUCOST_HOME", str(tmp_path / "home"))
-
-    def run(*argv):
-        monkeypatch.setattr(sys, "argv", ["gpucost", *argv])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return end.value.code, out, err
-
-    return run
 
 
 def job(folder, data="./pictures", **more):
@@ -40,14 +23,6 @@ def job(folder, data="./pictures", **more):
     lines = ["name: job", f"data: {data}", "epochs: 3", *(f"{key}: {value}" for key, value in more.items())]
     (folder / "job.yaml").write_text("\n".join(lines) + "\n")
     return "job.yaml"
-
-
-def one_message(err):
-    """The only error, and its hint."""
-    lines = [line for line in err.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1, err
-    hint = next((line.removeprefix("  try: ") for line in err.splitlines() if line.startswith("  try: ")), "")
-    return lines[0].removeprefix("error: "), hint
 
 
 def no_data(folder):

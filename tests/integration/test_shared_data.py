@@ -24,7 +24,8 @@ from remote.dataset import (
     summary,
 )
 from remote.dataset.labels import RowKind, read_labels
-from tests.fakes.data_sets import BOX, write_picture
+from tests.fakes.cli_messages import one_message
+from tests.fakes.data_sets import BOX, YAML, make_set, write_picture
 
 SHARED = (Path(__file__).parents[2] / "../shared/data").resolve()
 pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason=f"needs the shared data sets in {SHARED}")
@@ -338,3 +339,42 @@ def test_a_data_yaml_of_a_real_user_is_refused_with_the_way_out(tmp_path: Path, 
     assert not [says for says in CASES[name].error if says not in message]
     assert caught.value.hint
     assert "data.yaml" in message
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_command_answers_for_each_data_yaml_as_its_training_would(gpucost, tmp_path: Path, name: str):
+    case, home = CASES[name], lay_out(tmp_path, name, CASES[name])
+    code, out, err = gpucost("data", "check", str(home))
+    if case.error:
+        message, hint = one_message(err)
+        assert (code, out) == (2, "")
+        assert not [says for says in case.error if says not in f"{message} {hint}"]
+    else:
+        assert (code, err) == (0, "")
+        assert f"train: {len(case.train)} pictures" in out
+        assert not [says for says in case.notes if says not in out]
+
+
+@pytest.mark.parametrize("name", [name for name, rows in LABELS.items() if not rows.refused])
+def test_the_command_tells_what_it_found_in_the_rows_of_real_users(gpucost, tmp_path: Path, name: str):
+    rows = LABELS[name]
+    text = (SHARED / "wild-labels" / f"{name}.txt").read_text(encoding="utf-8")
+    names = ", ".join(f"c{number}" for number in range(rows.classes))
+    root = make_set(
+        tmp_path / "set",
+        {"a": text, "b": BOX},
+        yaml=YAML.replace("2", str(rows.classes), 1).replace("first, second", names),
+    )
+    code, out, err = gpucost("data", "check", str(root))
+    refused = [line for line, kind in rows.findings if kind is RowKind.CLASS_RANGE]
+    assert code == (2 if refused else 0)
+    assert refused or "train: 2 pictures" in out
+    assert all(f"a.txt:{line}: " in out + err for line, _ in rows.findings[:1])
+
+
+def test_the_command_decodes_the_pictures_and_names_what_it_cannot_use(gpucost):
+    code, out, _ = gpucost("data", "check", str(SHARED / "image-oddities" / "image-oddities.tar"))
+    assert code == 0
+    assert "train: 24 pictures, 1 of them background (1 without a label file)" in out
+    assert f"5 skipped: {', '.join(sorted(NOT_PICTURES))}" in out
+    assert "image-oddities.tar/image-oddities/images/train/zero_byte.jpg: is empty (0 bytes)" in out

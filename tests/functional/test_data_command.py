@@ -1,0 +1,98 @@
+"""`gpucost data` as it is typed: what a set holds, what is wrong with it, and an exit code."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import pytest
+from cli_messages import one_message
+from data_sets import BOX, make_set
+
+
+def pack(root, archive):
+    """The files of a set in a zip, below its own name."""
+    with zipfile.ZipFile(archive, "w") as out:
+        for path in sorted(root.rglob("*")):
+            out.write(path, path.relative_to(root.parent))
+    return archive.name
+
+
+@pytest.mark.parametrize("form", ["set", "set/data.yaml", "set.zip"])
+def test_a_set_that_can_be_trained_on_is_told_in_numbers(gpucost, tmp_path, form):
+    pack(make_set(tmp_path / "set"), tmp_path / "set.zip")
+    code, out, err = gpucost("data", "check", form)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "train: 2 pictures, 2 objects (first 2, second 0)",
+        "val: 1 pictures, 1 objects (first 1, second 0)",
+        "pictures of 24x16",
+    ]
+
+
+def test_what_is_left_out_is_told_with_its_reason_and_stops_nothing(gpucost, tmp_path):
+    root = make_set(tmp_path / "set", {"a": BOX + "0 2.5 0.5 0.1 0.1\n", "b": BOX})
+    (root / "images/train/b.png").write_bytes(b"")
+    code, out, _ = gpucost("data", "check", "set")
+    assert code == 0
+    assert "1 skipped: b.png" in out
+    assert "note: set/images/train/b.png: is empty (0 bytes)" in out
+    assert "note: set/labels/train/a.txt:2: row dropped: coordinates are in pixels?" in out
+
+
+def damage(picture):
+    """Change bytes in the middle of a picture: its header and its end stay whole."""
+    content = bytearray(picture.read_bytes())
+    middle = content.index(b"IDAT") + 8
+    content[middle : middle + 4] = b"\xff\xff\xff\xff"
+    picture.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize(("flags", "skipped"), [((), 1), (("--quick",), 0)], ids=["whole", "quick"])
+def test_damage_in_the_middle_of_a_picture_is_found_unless_only_headers_are_read(gpucost, tmp_path, flags, skipped):
+    damage(make_set(tmp_path / "set") / "images/train/b.png")
+    code, out, _ = gpucost("data", "check", "set", *flags)
+    assert code == 0
+    assert ("1 skipped: b.png" in out) == bool(skipped)
+
+
+def test_pictures_of_train_that_come_again_in_val_are_told(gpucost, tmp_path):
+    root = make_set(tmp_path / "set")
+    (root / "images/val/v.png").write_bytes((root / "images/train/a.png").read_bytes())
+    code, out, _ = gpucost("data", "check", "set")
+    assert code == 0
+    assert "1 of 1 pictures of val are copies of pictures of train (v.png is a.png)" in out
+
+
+def test_the_document_has_every_number_and_every_note(gpucost, tmp_path):
+    make_set(tmp_path / "set", {"a": BOX + BOX, "b": None})
+    code, out, _ = gpucost("data", "check", "set", "--json")
+    told = json.loads(out)
+    train = {"split": "train", "pictures": 2, "background": 1, "unlabelled": 1, "objects": [1, 0]}
+    assert (code, told["schema"], told["kind"], told["names"]) == (0, 1, "data", ["first", "second"])
+    assert told["splits"][0] == train
+    assert (told["smallest"], told["largest"]) == ([24, 16], [24, 16])
+    assert told["notes"] == [
+        {"kind": "count", "text": "1 duplicate row removed", "file": "set/labels/train/a.txt", "line": 2}
+    ]
+
+
+def test_what_is_wrong_in_an_archive_is_named_by_its_place_in_the_archive(gpucost, tmp_path):
+    pack(make_set(tmp_path / "set", {"a": BOX, "b": "7 0.5 0.5 0.1 0.1"}), tmp_path / "set.zip")
+    code, out, err = gpucost("data", "check", "set.zip")
+    message, hint = one_message(err)
+    assert (code, out) == (2, "")
+    assert message == "set.zip/set/labels/train/b.txt:1: class 7, allowed 0-1"
+    assert hint
+
+
+def test_notes_on_an_archive_name_places_in_the_archive(gpucost, tmp_path):
+    pack(make_set(tmp_path / "set", {"a": BOX, "b": BOX + BOX}), tmp_path / "set.zip")
+    assert "note: set.zip/set/labels/train/b.txt:2: 1 duplicate row removed" in gpucost("data", "check", "set.zip")[1]
+
+
+def test_an_error_is_a_document_too(gpucost):
+    code, out, err = gpucost("data", "check", "nowhere", "--json")
+    told = json.loads(out)
+    assert (code, told["kind"], told["message"]) == (2, "error", "there is no data at nowhere")
+    assert one_message(err)[1] == told["hint"]
