@@ -9,7 +9,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from launcher.errors import BadInput
-from remote.dataset import Dataset, DatasetError, Note, PictureCheck, extract, find_root, open_dataset
+from remote.dataset import (
+    Dataset,
+    DatasetError,
+    Imported,
+    Note,
+    PictureCheck,
+    extract,
+    find_root,
+    import_dataset,
+    open_dataset,
+)
 
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 
@@ -29,32 +39,44 @@ def opened(data: str, check: PictureCheck = PictureCheck.HEADERS) -> Iterator[Da
 
     Raises BadInput that names the file, and the line where there is one.
     """
+    with _folder(data) as place:
+        dataset = open_dataset(place.path if place.archive is None else find_root(place.path), check)
+        yield replace(dataset, notes=tuple(map(place.note, dataset.notes)))
+
+
+def imported(source: str, target: Path) -> Imported:
+    """Make a data set in `target` of one in another layout, in a folder or archive. Raises BadInput."""
+    with _folder(source) as place:
+        made = import_dataset(place.path, target)
+        return replace(made, notes=tuple(map(place.note, made.notes)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a data set is read. What is said of an archive names places in it: the unpacked ones are soon gone."""
+
+    path: Path
+    archive: Path | None = None
+
+    def text(self, text: str) -> str:
+        return text if self.archive is None else text.replace(str(self.path), str(self.archive))
+
+    def note(self, note: Note) -> Note:
+        return replace(note, text=self.text(note.text), file=note.file and Path(self.text(str(note.file))))
+
+
+@contextmanager
+def _folder(data: str) -> Iterator[_Place]:
     path = _existing(data)
-    try:
-        if path.is_file() and path.name.lower().endswith(_ARCHIVES):
-            with TemporaryDirectory(prefix="gpucost-data-") as scratch:
-                yield _unpacked(path, Path(scratch) / "data", check)
-        else:
-            yield open_dataset(path, check)
-    except DatasetError as error:
-        raise BadInput(str(error), hint=error.hint) from error
-
-
-def _unpacked(archive: Path, target: Path, check: PictureCheck) -> Dataset:
-    """The set of an archive. What is said of it names places in the archive: those it is unpacked to are soon gone."""
-
-    def seen(text: str) -> str:
-        return text.replace(str(target), str(archive))
-
-    def of_archive(note: Note) -> Note:
-        return replace(note, text=seen(note.text), file=None if note.file is None else Path(seen(str(note.file))))
-
-    try:
-        extract(archive, target)
-        dataset = open_dataset(find_root(target), check)
-    except DatasetError as error:
-        raise DatasetError(seen(str(error)), seen(error.hint)) from error
-    return replace(dataset, notes=tuple(of_archive(note) for note in dataset.notes))
+    packed = path.is_file() and path.name.lower().endswith(_ARCHIVES)
+    with TemporaryDirectory(prefix="gpucost-data-") as scratch:
+        place = _Place(Path(scratch) / "data", path) if packed else _Place(path)
+        try:
+            if place.archive is not None:
+                extract(place.archive, place.path)
+            yield place
+        except DatasetError as error:
+            raise BadInput(place.text(str(error)), hint=place.text(error.hint)) from error
 
 
 def _existing(data: str) -> Path:

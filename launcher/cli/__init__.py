@@ -29,7 +29,7 @@ COMMANDS = {
     "attach": ("launcher.cli.runs", "Watch a run without driving it."),
     "wait": ("launcher.cli.runs", "Wait for the end of a run; drive it where nobody does."),
     "gc": ("launcher.cli.gc", "Find what was left behind anywhere; remove the orphans."),
-    "data": ("launcher.cli.data", "Check a data set before it costs anything."),
+    "data": ("launcher.cli.data", "Check a data set, or make one of Pascal VOC or COCO."),
     "report": ("launcher.cli.report", "What the runs really cost."),
     "sandbox": ("launcher.cli.sandbox", "The embedded cloud on this machine."),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -9,7 +10,7 @@ import click
 from launcher.cli.common import json_option, print_json
 
 if TYPE_CHECKING:
-    from remote.dataset import Dataset
+    from remote.dataset import Dataset, Note, Summary
 
 _NOTES_PER_KIND = 20
 """More than before a training: whoever checks wants to correct. All of them are in the document."""
@@ -17,7 +18,7 @@ _NOTES_PER_KIND = 20
 
 @click.group("data")
 def data_command() -> None:
-    """Data sets: check one before it costs anything."""
+    """Data sets: check one before it costs anything, make one of Pascal VOC or COCO."""
 
 
 @data_command.command("check")
@@ -34,16 +35,42 @@ def check_command(data: str, *, quick: bool, as_json: bool) -> None:
     from remote.dataset import PictureCheck
 
     with localdata.opened(data, PictureCheck.HEADERS if quick else PictureCheck.PIXELS) as dataset:
-        _show(dataset, as_json=as_json)
+        _tell(dataset, as_json=as_json)
 
 
-def _show(dataset: Dataset, *, as_json: bool) -> None:
-    from launcher.cli.documents import data_document
-    from remote.dataset import brief, summary
+@data_command.command("import")
+@click.argument("source")
+@click.argument("output", type=click.Path(path_type=Path))
+@json_option
+def import_command(source: str, output: Path, *, as_json: bool) -> None:
+    """Make a data set in the new folder OUTPUT of SOURCE, a folder or archive of Pascal VOC or COCO.
 
-    counted = summary(dataset)
+    Splits come from ImageSets/Main, from the names of the JSON files, or from folders called train, val and test.
+    Pictures are linked where the file system can, else copied. Whatever is not taken over is told with its reason.
+    """
+    from launcher import localdata
+    from launcher.cli.documents import imported_document
+
+    made = localdata.imported(source, output)
     if as_json:
-        print_json("data", data_document(dataset, counted))
+        print_json("import", imported_document(made))
         return
-    for line in (*counted.lines(), *(f"note: {note}" for note in brief(dataset.notes, _NOTES_PER_KIND))):
+    click.echo(f"{made.layout.value}, taken over to {made.root}")
+    _show(made.summary, made.notes)
+
+
+def _tell(dataset: Dataset, *, as_json: bool) -> None:
+    from launcher.cli.documents import data_document
+    from remote.dataset import summary
+
+    if as_json:
+        print_json("data", data_document(dataset))
+    else:
+        _show(summary(dataset), dataset.notes)
+
+
+def _show(counted: Summary, notes: tuple[Note, ...]) -> None:
+    from remote.dataset import brief
+
+    for line in (*counted.lines(), *(f"note: {line}" for line in brief(notes, _NOTES_PER_KIND))):
         click.echo(line)

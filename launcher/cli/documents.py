@@ -14,7 +14,7 @@ from pricing.planner import Plan, PlanOption
 
 if TYPE_CHECKING:
     from launcher.asking import View
-    from remote.dataset import Dataset, Note, Summary
+    from remote.dataset import Dataset, Imported, Note, Summary
 
 
 def plan_document(plan: Plan, rows: int) -> dict[str, object]:
@@ -118,18 +118,24 @@ def storage_document(run: Run) -> dict[str, object]:
     }
 
 
-def data_document(dataset: Dataset, counted: Summary) -> dict[str, object]:
+def data_document(dataset: Dataset) -> dict[str, object]:
     """A data set that can be trained on, in numbers, with everything that was noticed in it."""
-    return {
-        "file": dataset.file,
-        "names": list(counted.names),
-        "splits": [asdict(split) for split in counted.splits],
-        "smallest": counted.smallest,
-        "largest": counted.largest,
-        "notes": [note_document(note) for note in dataset.notes],
-    }
+    from remote.dataset import summary
+
+    counted = summary(dataset)
+    sizes = {"smallest": counted.smallest, "largest": counted.largest}
+    return {"file": dataset.file, **_counts(counted), **sizes, "notes": list(map(_note, dataset.notes))}
 
 
-def note_document(note: Note) -> dict[str, object]:
-    """Something noticed in a data set, and where."""
+def imported_document(made: Imported) -> dict[str, object]:
+    """A data set that was made of one in another layout, with everything that was not taken over."""
+    place = {"layout": made.layout.value, "folder": made.root}
+    return {**place, **_counts(made.summary), "notes": list(map(_note, made.notes))}
+
+
+def _counts(counted: Summary) -> dict[str, object]:
+    return {"names": list(counted.names), "splits": [asdict(split) for split in counted.splits]}
+
+
+def _note(note: Note) -> dict[str, object]:
     return {"kind": note.kind.value, "text": note.text, "file": note.file, "line": note.line}

@@ -5,6 +5,7 @@ Used by the launcher before anything is paid for, and by the trainer. Standard l
 
 from remote.dataset.archive import Member, extract, find_root, list_archive
 from remote.dataset.datafile import data_file_text
+from remote.dataset.importing import Imported, import_dataset
 from remote.dataset.listing import label_path
 from remote.dataset.pictures import PictureError, load_image, picture_size
 from remote.dataset.reading import open_dataset
@@ -14,6 +15,7 @@ from remote.dataset.values import Dataset, DatasetError, Note, NoteKind, Object,
 __all__ = [
     "Dataset",
     "DatasetError",
+    "Imported",
     "Member",
     "Note",
     "NoteKind",
@@ -28,6 +30,7 @@ __all__ = [
     "data_file_text",
     "extract",
     "find_root",
+    "import_dataset",
     "label_path",
     "list_archive",
     "load_image",

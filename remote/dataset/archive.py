@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import gzip
 import lzma
-import os
 import posixpath
 import re
+import shlex
 import shutil
 import stat
 import tarfile
@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from remote.dataset.files import open_regular
+from remote.dataset.files import new_folder, open_regular
+from remote.dataset.forms import find_form
 from remote.dataset.values import DatasetError
 
 if TYPE_CHECKING:
@@ -121,23 +122,8 @@ def extract(archive: Path, target: Path) -> int:
 
     Raises DatasetError: unreadable archive, a member that leaves the target, a device, or too much to write.
     """
-    _refuse_taken(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    try:
-        count = _unpack(archive, partial)
-        _refuse_taken(target)  # somebody else may have been quicker
-        partial.replace(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return count
-
-
-def _refuse_taken(target: Path) -> None:
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise DatasetError(f"{target}: is already there", "name a new folder to unpack into")
+    with new_folder(target, "name a new folder to unpack into") as partial:
+        return _unpack(archive, partial)
 
 
 def find_root(folder: Path) -> Path:
@@ -160,8 +146,15 @@ def find_data_file(folder: Path) -> Path:
             if found:
                 listed = ", ".join(str(path.relative_to(folder)) for path in found)
                 raise DatasetError(f"{folder}: several data sets: {listed}", "give the path of the one that is meant")
-    hint = "a data set has data.yaml (train, val, names), images/train, images/val, labels/train and labels/val"
-    raise DatasetError(f"{folder}: no data.yaml in it, nor one folder down", hint)
+    raise DatasetError(f"{folder}: no data.yaml in it, nor one folder down", _way_to_a_data_file(folder))
+
+
+def _way_to_a_data_file(folder: Path) -> str:
+    form = find_form(folder)
+    if form is None:
+        return "a data set has data.yaml (train, val, names), images/train, images/val, labels/train and labels/val"
+    command = f"gpucost data import {shlex.quote(str(folder))} NEW_FOLDER"
+    return f"this is {form.layout.value}: `{command}` makes a data set of it"
 
 
 def _reads_like_data(path: Path) -> bool:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from remote.dataset.datafile import data_file_text
+from remote.dataset.labels import label_text
 from remote.dataset.values import DatasetError, Object, Split
 
 RECIPE = 1
@@ -195,8 +196,7 @@ def _write(root: Path, name: str, image: Image.Image, objects: list[Object]) -> 
     for path in (picture, label):
         path.parent.mkdir(parents=True, exist_ok=True)
     image.save(picture, quality=90)
-    rows = [f"{thing.cls} {thing.cx:.6f} {thing.cy:.6f} {thing.w:.6f} {thing.h:.6f}\n" for thing in objects]
-    label.write_text("".join(rows), encoding="utf-8")
+    label.write_text(label_text(objects), encoding="utf-8")
 
 
 def main() -> int:

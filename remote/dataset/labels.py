@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -96,6 +96,11 @@ def read_labels(path: Path, classes: int) -> Labels:
     except UnicodeDecodeError:
         return Labels((), (Finding(1, RowKind.MALFORMED, "is not a text file"),))
     return parse_labels(text, classes)
+
+
+def label_text(objects: Iterable[Object]) -> str:
+    """The text of a label file."""
+    return "".join(f"{thing.cls} {thing.cx:.6f} {thing.cy:.6f} {thing.w:.6f} {thing.h:.6f}\n" for thing in objects)
 
 
 def parse_labels(text: str, classes: int) -> Labels:

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 from cli_messages import one_message
-from data_sets import BOX, make_set
+from data_sets import BOX, make_set, write_picture
 
 
 def pack(root, archive):
@@ -96,3 +96,60 @@ def test_an_error_is_a_document_too(gpucost):
     told = json.loads(out)
     assert (code, told["kind"], told["message"]) == (2, "error", "there is no data at nowhere")
     assert one_message(err)[1] == told["hint"]
+
+
+def voc(root):
+    """Pascal VOC with a picture each for train and val."""
+    for split, name in (("train", "a"), ("val", "v")):
+        write_picture(root / "JPEGImages" / f"{name}.png")
+        bounds = "<bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+        text = f"<annotation><object><name>cat</name>{bounds}</object><object/></annotation>"
+        for path, content in ((f"Annotations/{name}.xml", text), (f"ImageSets/Main/{split}.txt", name)):
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(content)
+    return root
+
+
+@pytest.mark.parametrize("source", ["voc", "voc.zip"])
+def test_another_layout_is_taken_over_and_can_then_be_trained_on(gpucost, tmp_path, source):
+    pack(voc(tmp_path / "voc"), tmp_path / "voc.zip")
+    code, _, err = gpucost("data", "check", source)
+    assert code == 2
+    assert (
+        one_message(err)[1] == f"this is Pascal VOC: `gpucost data import {source} NEW_FOLDER` makes a data set of it"
+    )
+    code, out, err = gpucost("data", "import", source, "new")
+    assert (code, err) == (0, "")
+    inner = "voc" if source == "voc" else "voc.zip/voc"
+    assert out.splitlines() == [
+        "Pascal VOC, taken over to new",
+        "train: 1 pictures, 1 objects (cat 1)",
+        "val: 1 pictures, 1 objects (cat 1)",
+        f"note: {inner}/Annotations/a.xml:1: object dropped: it has no name",
+        f"note: {inner}/Annotations/v.xml:1: object dropped: it has no name",
+    ]
+    assert gpucost("data", "check", "new")[0] == 0
+
+
+def test_what_was_taken_over_is_a_document(gpucost, tmp_path):
+    voc(tmp_path / "voc")
+    code, out, _ = gpucost("data", "import", "voc", "new", "--json")
+    told = json.loads(out)
+    assert (code, told["kind"], told["layout"], told["folder"], told["names"]) == (
+        0,
+        "import",
+        "Pascal VOC",
+        "new",
+        ["cat"],
+    )
+    assert [note["line"] for note in told["notes"]] == [1, 1]
+
+
+def test_what_cannot_be_taken_over_is_one_error_with_a_way_out(gpucost, tmp_path):
+    make_set(tmp_path / "set")
+    code, out, err = gpucost("data", "import", "set", "new")
+    message, hint = one_message(err)
+    assert (code, out) == (2, "")
+    assert message == "set: neither Pascal VOC nor COCO is in it, nor two folders down"
+    assert "Annotations" in hint
+    assert not (tmp_path / "new").exists()

@@ -17,7 +17,9 @@ from remote.dataset import (
     DatasetError,
     NoteKind,
     PictureCheck,
+    Split,
     extract,
+    import_dataset,
     label_path,
     load_image,
     open_dataset,
@@ -378,3 +380,44 @@ def test_the_command_decodes_the_pictures_and_names_what_it_cannot_use(gpucost):
     assert "train: 24 pictures, 1 of them background (1 without a label file)" in out
     assert f"5 skipped: {', '.join(sorted(NOT_PICTURES))}" in out
     assert "image-oddities.tar/image-oddities/images/train/zero_byte.jpg: is empty (0 bytes)" in out
+
+
+# --- other layouts
+
+
+def test_the_voc_sample_has_the_boxes_of_its_readme(tmp_path: Path):
+    made = import_dataset(SHARED / "import-samples" / "voc-bccd", tmp_path / "new")
+    assert made.summary.names == ("Platelets", "RBC", "WBC")
+    assert [(split.pictures, split.objects) for split in made.summary.splits] == [
+        (3, (3, 37, 3)),
+        (4, (3, 64, 4)),
+        (1, (1, 17, 1)),
+    ]
+    assert [(note.file.name, "without area" in note.text) for note in made.notes] == [
+        ("BloodImage_00343.xml", True),
+        ("BloodImage_00338.xml", True),
+    ]
+    dataset = open_dataset(tmp_path / "new", PictureCheck.PIXELS)
+    assert (dataset.notes, summary(dataset).splits) == ((), made.summary.splits)
+
+
+def test_boxes_that_were_taken_over_are_those_of_the_yolo_form_of_the_same_set(unpacked, tmp_path: Path):
+    import_dataset(SHARED / "import-samples" / "voc-bccd", tmp_path / "new")
+    new, old = open_dataset(tmp_path / "new"), open_dataset(unpacked("bccd"))
+    known = {sample.image.stem: sample for split in Split for sample in old.split(split)}
+    for sample in (*new.train, *new.val, *new.test):
+        expected = sorted((old.names[o.cls], o.cx, o.cy, o.w, o.h) for o in known[sample.image.stem].objects)
+        found = sorted((new.names[o.cls], o.cx, o.cy, o.w, o.h) for o in sample.objects)
+        assert [row[0] for row in found] == [row[0] for row in expected]
+        assert [row[1:] for row in found] == [pytest.approx(row[1:], abs=2 / 480) for row in expected]
+
+
+def test_the_coco_sample_has_the_boxes_of_its_readme_and_its_missing_pictures_are_named(tmp_path: Path):
+    made = import_dataset(SHARED / "import-samples" / "coco-rabbit", tmp_path / "new")
+    (train,) = made.summary.splits
+    assert (made.summary.names, train.pictures, train.objects) == (("rabbit",), 8, (9,))
+    assert {note.file.name.split("_")[0] for note in made.summary.skipped} == {"689cffdc2faa0532", "847c3377747b3075"}
+    told = [note.text for note in made.notes if note not in made.summary.skipped]
+    assert len(told) == 2
+    assert "there is no `val`" in told[0]
+    assert "category 'z' left out" in told[1]
