@@ -40,7 +40,7 @@ def opened(data: str, check: PictureCheck = PictureCheck.HEADERS) -> Iterator[Da
     Raises BadInput that names the file, and the line where there is one.
     """
     with _folder(data) as place:
-        dataset = open_dataset(place.path if place.archive is None else find_root(place.path), check)
+        dataset = open_dataset(find_root(place.path) if place.name else place.path, check)
         yield replace(dataset, notes=tuple(map(place.note, dataset.notes)))
 
 
@@ -52,34 +52,48 @@ def imported(source: str, target: Path) -> Imported:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a data set is read. What is said of an archive names places in it: the unpacked ones are soon gone."""
+class Place:
+    """Where a data set is read, and what its user calls that: the place it is unpacked to is soon gone."""
 
     path: Path
-    archive: Path | None = None
+    name: str = ""
+    """Of the archive; empty for a folder that stays."""
+    inner: str = ""
+    """Before the names of its members."""
 
     def text(self, text: str) -> str:
-        return text if self.archive is None else text.replace(str(self.path), str(self.archive))
+        """What is said of the set, with its user's names."""
+        return text.replace(f"{self.path}/", self.inner).replace(str(self.path), self.name) if self.name else text
 
     def note(self, note: Note) -> Note:
+        """The same with its user's names."""
         return replace(note, text=self.text(note.text), file=note.file and Path(self.text(str(note.file))))
 
 
 @contextmanager
-def _folder(data: str) -> Iterator[_Place]:
+def _folder(data: str) -> Iterator[Place]:
     path = _existing(data)
     packed = path.is_file() and path.name.lower().endswith(_ARCHIVES)
     with TemporaryDirectory(prefix="gpucost-data-") as scratch:
-        place = _Place(Path(scratch) / "data", path) if packed else _Place(path)
-        try:
-            if place.archive is not None:
-                extract(place.archive, place.path)
+        place = Place(Path(scratch) / "data", str(path), f"{path}/") if packed else Place(path)
+        with said_of(place):
+            if packed:
+                extract(path, place.path)
             yield place
-        except DatasetError as error:
-            raise BadInput(place.text(str(error)), hint=place.text(error.hint)) from error
+
+
+@contextmanager
+def said_of(place: Place) -> Iterator[None]:
+    """Turns errors of a data set into BadInput."""
+    try:
+        yield
+    except DatasetError as error:
+        raise BadInput(place.text(str(error)), hint=place.text(error.hint)) from error
 
 
 def _existing(data: str) -> Path:
+    if "://" in data:
+        raise BadInput(f"{data[:200]} is not a place on this machine", hint="download it, then give its path")
     hint = "correct `data`, or the path: a folder, data.yaml or archive"
     try:
         path = Path(data).expanduser()

@@ -14,7 +14,7 @@ from pricing.planner import Plan, PlanOption
 
 if TYPE_CHECKING:
     from launcher.asking import View
-    from remote.dataset import Dataset, Imported, Note, Summary
+    from remote.dataset import Dataset, Imported, Note, Sampled, Summary
 
 
 def plan_document(plan: Plan, rows: int) -> dict[str, object]:
@@ -124,7 +124,25 @@ def data_document(dataset: Dataset) -> dict[str, object]:
 
     counted = summary(dataset)
     sizes = {"smallest": counted.smallest, "largest": counted.largest}
-    return {"file": dataset.file, **_counts(counted), **sizes, "notes": list(map(_note, dataset.notes))}
+    return {
+        "file": dataset.file,
+        "sample": False,
+        **_counts(counted),
+        **sizes,
+        "notes": list(map(_note, dataset.notes)),
+    }
+
+
+def sampled_document(found: Sampled, url: str) -> dict[str, object]:
+    """A data set in a bucket, as far as its names and a sample of its files show it."""
+    counts = {"names": list(found.names), "splits": [asdict(split) for split in found.splits]}
+    return {
+        "url": url,
+        "sample": True,
+        **counts,
+        "traffic": asdict(found.traffic),
+        "notes": list(map(_note, found.notes)),
+    }
 
 
 def imported_document(made: Imported) -> dict[str, object]:

@@ -32,8 +32,8 @@ class ObjectStore(Protocol):
     def list(self, prefix: str) -> list[StoredObject]:
         """Objects whose key begins with `prefix`, by key."""
 
-    def get(self, key: str) -> bytes | None:
-        """A small object whole; None where there is none."""
+    def get(self, key: str, span: range | None = None) -> bytes | None:
+        """A small object whole, or the bytes of `span`, which lies inside of it; None where there is none."""
 
     def download(self, key: str, target: Path) -> None:
         """An object to a file that appears whole."""

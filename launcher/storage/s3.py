@@ -48,10 +48,11 @@ class S3Store:
             raise self._explain(error) from error
         return [StoredObject(item["Key"].removeprefix(root), item["Size"]) for item in found]
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, span: range | None = None) -> bytes | None:
         """See the port."""
+        part = {} if span is None else {"Range": f"bytes={span.start}-{span.stop - 1}"}
         try:
-            body: bytes = self._client.get_object(Bucket=self._bucket, Key=self._key(key))["Body"].read()
+            body: bytes = self._client.get_object(Bucket=self._bucket, Key=self._key(key), **part)["Body"].read()
         except ClientError as error:
             if code_of(error) in _NOT_FOUND:
                 return None

@@ -30,6 +30,11 @@ class Listing:
     notes: tuple[Note, ...]
 
 
+def list_all(data: DataFile) -> list[Listing]:
+    """Find the pictures of every split that data.yaml has. Raises DatasetError as `list_split` does."""
+    return [list_split(data, split) for split in Split if data.splits[split]]
+
+
 def list_split(data: DataFile, split: Split) -> Listing:
     """Find the pictures of a split. Raises DatasetError: a place is missing, or there is no picture in it."""
     notes: list[Note] = []

@@ -30,6 +30,7 @@ TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
+EMPTY = "is empty (0 bytes)"
 FILLER = bytes(range(1, 255)) * 8
 BROKEN = (
     OSError, SyntaxError, ValueError, TypeError, IndexError, KeyError, EOFError, OverflowError,
@@ -91,7 +92,7 @@ def _opened(file: BinaryIO, path: Path) -> Image.Image:
 
 def _what_it_is(start: bytes) -> str:
     if not start:
-        return "is empty (0 bytes)"
+        return EMPTY
     if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return "is a web page, not a picture"
     if len(start) < 512 and start.isascii() and b"/" in start and b"\n" not in start.strip():

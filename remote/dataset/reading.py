@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from remote.dataset.archive import find_data_file
 from remote.dataset.datafile import DataFile, read_data_file
 from remote.dataset.labels import Finding, Labels, RowKind, read_labels
-from remote.dataset.listing import Listing, label_path, list_split
+from remote.dataset.listing import Listing, label_path, list_all
 from remote.dataset.pictures import PictureError, load_image, picture_size
 from remote.dataset.values import Dataset, DatasetError, Note, NoteKind, PictureCheck, Sample, Split
 
@@ -67,19 +67,30 @@ def open_dataset(path: Path, check: PictureCheck = PictureCheck.HEADERS) -> Data
     Pictures that cannot be used are left out with a note. Raises DatasetError for what cannot be trained on.
     """
     data = read_data_file(_data_file(path))
-    listings = [list_split(data, split) for split in Split if data.splits[split]]
+    listings = list_all(data)
+    samples, notes = read_listings(data, listings, lambda _: check)
+    for listing in listings:
+        if listing.split is not Split.TEST:
+            _refuse_empty(data, listing, samples[listing.split], notes)
+    notes += _overlaps(data, samples, check)
+    train, val, test = (samples.get(split, ()) for split in Split)
+    return Dataset(data.file.parent, data.file, data.names, train, val, test, tuple(dict.fromkeys(notes)))
+
+
+def read_listings(
+    data: DataFile, listings: Sequence[Listing], check: Callable[[Path], PictureCheck]
+) -> tuple[dict[Split, tuple[Sample, ...]], list[Note]]:
+    """Read every label, and as much of each picture as `check` says; what was noticed, in data.yaml too.
+
+    Raises DatasetError: a class is out of range, or too many label files are in another form.
+    """
     reading = _Reading()
     for listing in listings:
         reading.notes += listing.notes
     samples = {listing.split: _samples(listing, len(data.names), check, reading) for listing in listings}
     _refuse_classes(reading, len(data.names), samples)
     _refuse_form(reading)
-    for listing in listings:
-        if listing.split is not Split.TEST:
-            _refuse_empty(data, listing, samples[listing.split], reading.notes)
-    notes = (*data.notes, *reading.notes, *_counts(reading), *_overlaps(data, samples, check))
-    train, val, test = (samples.get(split, ()) for split in Split)
-    return Dataset(data.file.parent, data.file, data.names, train, val, test, tuple(dict.fromkeys(notes)))
+    return samples, [*data.notes, *reading.notes, *_counts(reading)]
 
 
 def _data_file(path: Path) -> Path:
@@ -92,7 +103,9 @@ def _data_file(path: Path) -> Path:
     raise DatasetError(f"{path}: no such folder or file", "give the folder of a data.yaml, or the file itself")
 
 
-def _samples(listing: Listing, classes: int, check: PictureCheck, reading: _Reading) -> tuple[Sample, ...]:
+def _samples(
+    listing: Listing, classes: int, check: Callable[[Path], PictureCheck], reading: _Reading
+) -> tuple[Sample, ...]:
     samples: list[Sample] = []
     for image, label in listing.pairs:
         found = Labels((), ()) if label is None else reading.of(label, classes)
@@ -101,7 +114,7 @@ def _samples(listing: Listing, classes: int, check: PictureCheck, reading: _Read
             reading.notes.append(Note(NoteKind.SKIPPED, text, image))
             continue
         try:
-            size = _size(image, check)
+            size = _size(image, check(image))
         except PictureError as error:
             reading.notes.append(Note(NoteKind.SKIPPED, error.reason, image))
             continue
@@ -144,10 +157,16 @@ def _refuse_empty(data: DataFile, listing: Listing, samples: tuple[Sample, ...],
         hint = f"put pictures that open in a viewer under `{key}`"
         raise DatasetError(f"{place}: no usable picture in `{key}`: {first}", hint)
     if not any(sample.objects for sample in samples):
-        folder = label_path(samples[0].image).parent
-        hint = "put one .txt file per picture there: the folder `images` in a picture's path becomes `labels`"
-        found = "the label files hold no object" if any(sample.label for sample in samples) else f"looked in {folder}"
-        raise DatasetError(f"{place}: no labels for any of the {len(samples)} pictures of `{key}`; {found}", hint)
+        found = "the label files hold no object" if any(sample.label for sample in samples) else None
+        raise no_labels(data, listing.split, [sample.image for sample in samples], found)
+
+
+def no_labels(data: DataFile, split: Split, images: Sequence[Path], found: str | None = None) -> DatasetError:
+    """The error for a split in which nothing is labelled; `found` says what there is instead."""
+    place = f"{data.file}:{data.splits[split][0].line}"
+    found = found or f"looked in {label_path(images[0]).parent}"
+    hint = "put one .txt file per picture there: the folder `images` in a picture's path becomes `labels`"
+    return DatasetError(f"{place}: no labels for any of the {len(images)} pictures of `{split.value}`; {found}", hint)
 
 
 def _counts(reading: _Reading) -> Iterator[Note]:
@@ -162,21 +181,33 @@ def _singular(text: str) -> str:
     return f"1 {first},{rest}".rstrip(",").replace("into boxes", "into a box")
 
 
-def _overlaps(data: DataFile, samples: dict[Split, tuple[Sample, ...]], check: PictureCheck) -> Iterator[Note]:
+def _overlaps(data: DataFile, samples: dict[Split, tuple[Sample, ...]], check: PictureCheck) -> list[Note]:
     train, val = samples[Split.TRAIN], samples[Split.VAL]
-    line = data.splits[Split.VAL][0].line
-    known = {sample.image.resolve() for sample in train}
-    same = sum(sample.image.resolve() in known for sample in val)
+    shared = shared_pictures(data, [sample.image for sample in train], [sample.image for sample in val])
+    if shared or check is PictureCheck.NAMES:
+        return shared
+    return copied_pictures(data, [(own.image, twin.image) for own, twin in _copies(train, val)], len(val))
+
+
+def shared_pictures(data: DataFile, train: Sequence[Path], val: Sequence[Path]) -> list[Note]:
+    """What is to be said where the same files are in both."""
+    known = {image.resolve() for image in train}
+    same = sum(image.resolve() in known for image in val)
+    if not same:
+        return []
+    text = f"{same} of {len(val)} pictures of val are also in train: the score will be too good"
     if same == len(val):
         text = "train and val are the same pictures: the score will say nothing about new ones"
-    elif same:
-        text = f"{same} of {len(val)} pictures of val are also in train: the score will be too good"
-    elif check is not PictureCheck.NAMES and (copies := _copies(train, val)):
-        first = f"{copies[0][0].image.name} is {copies[0][1].image.name}"
-        text = f"{len(copies)} of {len(val)} pictures of val are copies of pictures of train ({first})"
-    else:
-        return
-    yield Note(NoteKind.OVERLAP, text, data.file, line)
+    return [Note(NoteKind.OVERLAP, text, data.file, data.splits[Split.VAL][0].line)]
+
+
+def copied_pictures(data: DataFile, copies: Sequence[tuple[Path, Path]], val: int) -> list[Note]:
+    """What is to be said of pairs of a picture of val and the one of train that it is a copy of."""
+    if not copies:
+        return []
+    first = f"{copies[0][0].name} is {copies[0][1].name}"
+    text = f"{len(copies)} of {val} pictures of val are copies of pictures of train ({first})"
+    return [Note(NoteKind.OVERLAP, text, data.file, data.splits[Split.VAL][0].line)]
 
 
 def _copies(train: tuple[Sample, ...], val: tuple[Sample, ...]) -> list[tuple[Sample, Sample]]:

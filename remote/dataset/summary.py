@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -79,20 +80,27 @@ def _area(size: tuple[int, int]) -> tuple[int, tuple[int, int]]:
     return size[0] * size[1], size
 
 
+def class_counts(samples: Sequence[Sample], classes: int) -> tuple[int, ...]:
+    """Objects by class id."""
+    objects = Counter(thing.cls for sample in samples for thing in sample.objects)
+    return tuple(objects[number] for number in range(classes))
+
+
+def listed(names: tuple[str, ...], objects: tuple[int, ...]) -> str:
+    """Objects by class as text, the first ten classes of them."""
+    each = ", ".join(f"{name} {count}" for name, count in list(zip(names, objects, strict=True))[:10])
+    more = ", ..." if len(names) > 10 else ""
+    return f"{sum(objects)} objects ({each}{more})"
+
+
 def _count(split: Split, samples: tuple[Sample, ...], classes: int) -> SplitSummary:
-    objects = [0] * classes
-    for sample in samples:
-        for thing in sample.objects:
-            objects[thing.cls] += 1
     background = [sample for sample in samples if not sample.objects]
     unlabelled = sum(sample.label is None for sample in background)
-    return SplitSummary(split, len(samples), len(background), unlabelled, tuple(objects))
+    return SplitSummary(split, len(samples), len(background), unlabelled, class_counts(samples, classes))
 
 
 def _line(split: SplitSummary, names: tuple[str, ...]) -> str:
-    each = ", ".join(f"{name} {count}" for name, count in list(zip(names, split.objects, strict=True))[:10])
-    more = ", ..." if len(names) > 10 else ""
     background = f", {split.background} of them background" if split.background else ""
     unlabelled = f" ({split.unlabelled} without a label file)" if split.unlabelled else ""
     pictures = f"{split.split.value}: {split.pictures} pictures{background}{unlabelled}"
-    return f"{pictures}, {sum(split.objects)} objects ({each}{more})"
+    return f"{pictures}, {listed(names, split.objects)}"

@@ -53,6 +53,14 @@ def test_what_was_uploaded_is_what_is_got_and_downloaded(store, put, tmp_path):
     assert (tmp_path / "deep/er/got").read_bytes() == content
 
 
+def test_a_part_of_an_object_is_got_alone(store, put):
+    content = bytes(range(256)) * 40
+    put("a", content)
+    for span in (range(1), range(300, 700), range(len(content) - 5, len(content))):
+        assert store.get("a", span) == content[span.start : span.stop]
+    assert store.get("nothing", range(3)) is None
+
+
 def test_an_upload_replaces_the_object(store, put):
     put("a", b"old and longer")
     put("a", b"new")

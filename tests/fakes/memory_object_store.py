@@ -54,10 +54,11 @@ class FakeStore:
         self.after_call("store.list")
         return found
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, span: range | None = None) -> bytes | None:
         self._called("get", key)
         self.after_call("store.get")
-        return self.objects.get(key)
+        content = self.objects.get(key)
+        return content if content is None or span is None else content[span.start : span.stop]
 
     def download(self, key: str, target: Path) -> None:
         self._called("download", key)
