@@ -17,7 +17,18 @@ from pathlib import Path
 
 from remote.dataset.files import new_folder, open_regular
 from remote.dataset.forms import find_form
-from remote.dataset.members import CHUNK, Header, Item, Member, explained, refused, tar_items, target_of, zip_items
+from remote.dataset.members import (
+    CHUNK,
+    Header,
+    Item,
+    Member,
+    explained,
+    refused,
+    tar_items,
+    target_of,
+    whole,
+    zip_items,
+)
 from remote.dataset.values import DatasetError
 
 ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
@@ -159,4 +170,4 @@ def _items(archive: Path) -> Iterator[Iterator[Item]]:
                 yield zip_items(archive, opened)
         else:
             with tarfile.open(archive, tarinfo=Header) as tar:
-                yield tar_items(archive, tar)
+                yield tar_items(archive, tar, whole(tar))

@@ -11,13 +11,13 @@ from typing import Protocol, TypeVar
 
 from remote.dataset.members import Header, Item, explained, tar_items, target_of, zip_items
 from remote.dataset.ranged import Fetch, RangedFile
+from remote.dataset.tarwalk import TarWalk
 from remote.dataset.values import DatasetError
 
 ZIP_BLOCK_BYTES = 64 << 10
+"""The end of a directory, a header and a small member are in one."""
 TAR_BLOCK_BYTES = 4 << 10
-"""A tar has no directory: a block is read for nearly each member, for the sake of its header."""
-TAR_REQUESTS = 2000
-"""To walk through a tar: some minutes far from its bucket, and less than a cent."""
+"""Where each member begins is known by then."""
 GAP_BYTES = 64 << 10
 """Members that are no further apart are read in one request: that much takes no longer than another one."""
 RUN_BYTES = 1 << 20
@@ -62,19 +62,21 @@ class Elsewhere(Protocol):
 class Packed:
     """An archive that is elsewhere."""
 
-    def __init__(self, name: str, file: RangedFile, items: Iterable[Item]) -> None:
-        """Raises DatasetError for a member that is refused."""
+    def __init__(self, name: str, file: RangedFile, items: Iterable[Item], others: Sequence[RangedFile] = ()) -> None:
+        """`others` were read to find the items. Raises DatasetError for a member that is refused."""
         found = {item.member.name: item for item in items}
         members = {key: item.member for key, item in found.items()}
         self.name = name
         self._file = file
+        self._files = (file, *others)
         self._items = {key: found[target_of(name, member, members).name] for key, member in members.items()}
         self.sizes = {key: item.member.size for key, item in self._items.items()}
 
     @property
     def traffic(self) -> Traffic:
         """See the protocol."""
-        return Traffic(self._file.bytes_read, self._file.size, self._file.requests)
+        read = sum(file.bytes_read for file in self._files)
+        return Traffic(read, self._file.size, sum(file.requests for file in self._files))
 
     def pick(self, names: Sequence[str], requests: int) -> list[str]:
         """See the protocol: a run of neighbours is one request."""
@@ -109,27 +111,20 @@ class Packed:
 
 
 def open_packed(name: str, size: int, fetch: Fetch) -> Packed:
-    """The .zip or .tar of this name and size. Raises DatasetError for another form, and for what cannot be read."""
+    """The .zip or .tar of this name and size; `fetch` is called from several threads at once.
+
+    Raises DatasetError for another form, and for what cannot be read.
+    """
     with explained(name):
         if name.lower().endswith(".zip"):
             file = RangedFile(size, fetch, ZIP_BLOCK_BYTES)
             return Packed(name, file, zip_items(name, zipfile.ZipFile(file)))
         if name.lower().endswith(".tar"):
-            file = RangedFile(size, fetch, TAR_BLOCK_BYTES)
-            return Packed(name, file, _walk(name, file))
+            walk, file = TarWalk(name, size, fetch), RangedFile(size, fetch, TAR_BLOCK_BYTES)
+            tar = tarfile.TarFile(fileobj=file, tarinfo=Header)
+            return Packed(name, file, tar_items(name, tar, walk.infos), walk.files)
     hint = "a .zip or .tar is checked where it is; any other set: download it, and check it here"
     raise DatasetError(f"{name}: cannot be checked without reading all of it", hint)
-
-
-def _walk(name: str, file: RangedFile) -> Iterator[Item]:
-    """The members of a tar, bodies left out. Raises DatasetError where that takes too many requests."""
-    tar = tarfile.open(fileobj=file, mode="r:", tarinfo=Header)  # noqa: SIM115  # members are read later
-    for number, item in enumerate(tar_items(name, tar)):
-        yield item
-        if file.requests > TAR_REQUESTS:
-            hint = "pack it as a .zip, which has a directory; or check the folder that it was packed from"
-            text = f"its members are found only one by one, and after {number + 1} of them it goes on"
-            raise DatasetError(f"{name}: too large a tar to be checked where it is: {text}", hint)
 
 
 def evenly(things: Sequence[Thing], most: int) -> list[Thing]:

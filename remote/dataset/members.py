@@ -13,7 +13,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,9 +105,9 @@ def zip_items(archive: Place, opened: zipfile.ZipFile) -> Iterator[Item]:
         yield Item(Member(name, info.file_size, link), lambda info=info: opened.open(info), _span(info), info.CRC)  # type: ignore[misc]
 
 
-def tar_items(archive: Place, tar: tarfile.TarFile) -> Iterator[Item]:
-    """The files of a tar opened with `Header`. Raises DatasetError for one that is refused, ReadError for damage."""
-    for info in tar:
+def tar_items(archive: Place, tar: tarfile.TarFile, infos: Iterable[tarfile.TarInfo]) -> Iterator[Item]:
+    """The files among these members of a tar. Raises DatasetError for one that is refused."""
+    for info in infos:
         name = _safe(archive, info.name)
         if info.isdir() or name is None:
             continue
@@ -120,6 +120,11 @@ def tar_items(archive: Place, tar: tarfile.TarFile) -> Iterator[Item]:
             raise refused(archive, info.name, "neither a file nor a folder")
         span = range(info.offset, info.offset_data + info.size)
         yield Item(Member(name, info.size, link), lambda info=info: _opened(tar, info), span)  # type: ignore[misc]
+
+
+def whole(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """All members of a tar opened with `Header`. Raises ReadError for damage, behind its end too."""
+    yield from tar
     while tar.fileobj is not None and (rest := tar.fileobj.read(CHUNK)):
         if rest.count(0) != len(rest):
             raise tarfile.ReadError("damaged archive: more follows after its end")

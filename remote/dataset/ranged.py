@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 16 << 20
 """Of the blocks read last; more than any run of members that is read at once."""
+AHEAD_BYTES = 128 << 10
+"""Read at most in advance."""
 
 Fetch = Callable[[range], bytes]
 """The bytes of a range that lies in the file; may raise whatever the transport raises."""
@@ -20,15 +22,19 @@ Fetch = Callable[[range], bytes]
 class RangedFile(io.RawIOBase):
     """Bytes come in whole blocks, neighbours in one request, and are kept for a while."""
 
-    def __init__(self, size: int, fetch: Fetch, block_bytes: int) -> None:
+    def __init__(self, size: int, fetch: Fetch, block_bytes: int, kept_bytes: int = KEPT_BYTES) -> None:
         super().__init__()
         self.size = size
         self.requests = 0
         self.bytes_read = 0
         self._fetch = fetch
         self._block_bytes = block_bytes
+        self._kept_bytes = kept_bytes
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._position = 0
+        self._reached = -1
+        """The block behind those of the last request."""
+        self._loaded = 0
 
     def readable(self) -> bool:
         """It is."""
@@ -60,7 +66,7 @@ class RangedFile(io.RawIOBase):
 
     def prefetch(self, span: range) -> None:
         """Have the bytes of `span` at hand after one request at most, unless there are too many to keep."""
-        if len(span) <= KEPT_BYTES - 2 * self._block_bytes:
+        if len(span) <= self._kept_bytes - 2 * self._block_bytes:
             self._bytes(range(max(span.start, 0), min(span.stop, self.size)))
 
     def _bytes(self, span: range) -> bytes:
@@ -71,12 +77,13 @@ class RangedFile(io.RawIOBase):
         found = {number: self._blocks[number] for number in wanted if number in self._blocks}
         for missing in _runs([number for number in wanted if number not in found]):
             found.update(self._load(missing))
-        self._keep({number: found[number] for number in wanted})
+        self._keep(found)
         joined = b"".join(found[number] for number in wanted)
         start = span.start - first * self._block_bytes
         return joined[start : start + len(span)]
 
     def _load(self, numbers: range) -> Iterator[tuple[int, bytes]]:
+        numbers = self._with_more(numbers)
         span = range(numbers.start * self._block_bytes, min(numbers.stop * self._block_bytes, self.size))
         data = self._fetch(span)
         self.requests += 1
@@ -86,11 +93,19 @@ class RangedFile(io.RawIOBase):
         for place, number in enumerate(numbers):
             yield number, data[place * self._block_bytes : (place + 1) * self._block_bytes]
 
+    def _with_more(self, numbers: range) -> range:
+        """Who goes on where the last request ended is likely to go on: twice as much each time."""
+        more = 2 * self._loaded if numbers.start == self._reached else 1
+        self._loaded = min(more, AHEAD_BYTES // self._block_bytes)
+        end = -(-self.size // self._block_bytes)
+        self._reached = max(numbers.stop, min(numbers.start + self._loaded, end))
+        return range(numbers.start, self._reached)
+
     def _keep(self, used: dict[int, bytes]) -> None:
-        for number, block in used.items():
+        for number, block in sorted(used.items()):
             self._blocks[number] = block
             self._blocks.move_to_end(number)
-        while len(self._blocks) * self._block_bytes > KEPT_BYTES:
+        while len(self._blocks) * self._block_bytes > self._kept_bytes:
             self._blocks.popitem(last=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 import zipfile
 
 import loopback_s3
@@ -25,7 +26,10 @@ def bucket(tmp_path_factory):
             for path in (path for path in sorted(root.rglob("*")) if path.is_file()):
                 out.write(path, path.relative_to(folder))
                 client.upload_file(str(path), "sets", f"plain/{path.relative_to(root)}")
-        client.upload_file(str(folder / "set.zip"), "sets", "packed/set.zip")
+        with tarfile.open(folder / "set.tar", "w") as tar:
+            tar.add(root, "set")
+        for name in ("set.zip", "set.tar"):
+            client.upload_file(str(folder / name), "sets", f"packed/{name}")
         yield server
         client.close()
 
@@ -39,7 +43,7 @@ def check(bucket, gpucost, monkeypatch):
     return lambda *argv: gpucost("data", "check", *argv)
 
 
-@pytest.mark.parametrize("url", ["s3://sets/packed/set.zip", "s3://sets/plain/"])
+@pytest.mark.parametrize("url", ["s3://sets/packed/set.zip", "s3://sets/packed/set.tar", "s3://sets/plain/"])
 def test_a_set_in_a_bucket_is_checked_where_it_is(check, url):
     code, out, err = check(url)
     assert (code, err) == (0, "")

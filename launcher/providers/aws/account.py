@@ -31,6 +31,9 @@ STORING = Patience(attempts=5, connect_seconds=5, read_seconds=60)
 HASTE = Patience(attempts=2, connect_seconds=2, read_seconds=5)
 """Small objects that nobody waits for, such as a copy of the journal."""
 
+_CONNECTIONS = 32
+"""Kept open by a client that many threads use: a tar in a bucket is read at so many places at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class AwsAccount:
@@ -99,6 +102,7 @@ def _config(patience: Patience) -> Config:
         retries={"mode": "standard", "total_max_attempts": patience.attempts},
         connect_timeout=patience.connect_seconds,
         read_timeout=patience.read_seconds,
+        max_pool_connections=_CONNECTIONS,
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from remote.dataset.ranged import KEPT_BYTES, RangedFile
+from remote.dataset.ranged import AHEAD_BYTES, KEPT_BYTES, RangedFile
 
 CONTENT = random.Random(1).randbytes(10_000)  # noqa: S311
 
@@ -54,6 +54,27 @@ def test_neighbours_come_in_one_request_and_only_once():
     assert file.read(1200) == CONTENT[:1200]
     assert far.asked[1:] == [range(200), range(1000, 1200)]
     assert (file.requests, file.bytes_read) == (3, 1200)
+
+
+def test_who_goes_on_gets_more_at_once_and_who_jumps_does_not():
+    far = Far()
+    file = RangedFile(len(CONTENT), far, 100)
+    assert b"".join(file.read(100) for _ in range(40)) == CONTENT[:4000]
+    assert [len(span) for span in far.asked] == [100, 200, 400, 800, 1600, 3200]
+    file.seek(9000)
+    file.read(1)
+    assert far.asked[-1] == range(9000, 9100)
+    assert file.read() == CONTENT[9001:]
+    assert far.asked[-1] == range(9100, 10_000)
+
+
+def test_no_more_than_so_much_is_read_in_advance():
+    far = Far(bytes(AHEAD_BYTES * 5))
+    file = RangedFile(len(far.content), far, 4096)
+    while file.read(4096):
+        pass
+    assert max(len(span) for span in far.asked) == AHEAD_BYTES
+    assert sum(len(span) for span in far.asked) == len(far.content)
 
 
 def test_what_is_prefetched_beyond_the_end_is_not_asked_for():
