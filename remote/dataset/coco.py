@@ -76,7 +76,7 @@ def _categories(records: list[Record], file: Path, notes: list[Note]) -> dict[Id
     """Name by category id."""
     found: dict[Id, str] = {}
     for record in records:
-        key, name = _key(record.get("id")), str(record.get("name") or "").strip()
+        key, name = _key(record.get("id")), _text(record.get("name"))
         if key is None or not name:
             notes.append(Note(NoteKind.ROW, f"category left out, it has no id or no name: {_short(record)}", file))
         elif found.setdefault(key, name) != name:
@@ -88,8 +88,8 @@ def _images(records: list[Record], file: Path, notes: list[Note]) -> dict[Id, Re
     """Record by image id."""
     found: dict[Id, Record] = {}
     for record in records:
-        key, name = _key(record.get("id")), record.get("file_name")
-        if key is None or not isinstance(name, str) or not name.strip():
+        key, name = _key(record.get("id")), _text(record.get("file_name"))
+        if key is None or not name:
             notes.append(Note(NoteKind.SKIPPED, f"it has no id or no file_name: {_short(record)}", file))
         elif found.setdefault(key, record) is not record:
             notes.append(Note(NoteKind.SKIPPED, f"image id {key} is taken already: {name}", file))
@@ -99,6 +99,11 @@ def _images(records: list[Record], file: Path, notes: list[Note]) -> dict[Id, Re
 def _key(value: object) -> Id | None:
     """An id that can be looked up; None for anything else."""
     return value if isinstance(value, int | str) else None
+
+
+def _text(value: object) -> str:
+    """A value as text that can be written: JSON may hold halves of characters, which no encoding has."""
+    return "" if value is None else str(value).encode("utf-8", "replace").decode().strip()
 
 
 def _short(record: Record) -> str:
@@ -164,7 +169,7 @@ def _picture(record: Record, boxes: list[PixelBox]) -> Annotated:
         and 0 < min(width, height) <= max(width, height) < MOST_PIXELS
     ):
         size = (width, height)
-    return Annotated(str(record["file_name"]).strip(), size, tuple(boxes))
+    return Annotated(_text(record["file_name"]), size, tuple(boxes))
 
 
 def _counts(boxes: _Boxes, file: Path) -> Iterator[Note]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ WORD = re.compile(r"[a-z]+")
 COCO_NAMES = re.compile(r"coco|instances|annotations")
 LISTS = ("train", "val", "test", "trainval")
 """Beside them VOC keeps lists for each class, with a mark behind each name."""
+DEEPEST = 2
+"""Folders down: VOCdevkit/VOC2012 in the folder that it was unpacked to."""
 PICTURE_FOLDERS = ("JPEGImages", "images", "Images")
 
 
@@ -65,22 +68,24 @@ def find_form(folder: Path) -> Form | None:
     Raises DatasetError where there are several to choose from.
     """
     places = [folder]
-    for _ in range(3):
+    for depth in range(DEEPEST + 1):
+        if depth:
+            places = [inner for place in places for inner in _folders(place)]
         found = [form for place in places for find in FINDERS if (form := find(place)) is not None]
         if len(found) > 1:
             listed = ", ".join(f"{form.root} ({form.layout.value})" for form in found)
             raise DatasetError(f"{folder}: several data sets: {listed}", "give the path of the one that is meant")
         if found:
             return found[0]
-        places = [inner for place in places for inner in _folders(place)]
     return None
 
 
 def _folders(place: Path) -> list[Path]:
     try:
-        return sorted(path for path in place.iterdir() if path.is_dir() and not path.name.startswith((".", "__MACOSX")))
+        names = sorted(entry.name for entry in os.scandir(place) if entry.is_dir())
     except OSError as error:
         raise DatasetError(f"{place}: {error.strerror}", "make the folder readable") from error
+    return [place / name for name in names if not name.startswith((".", "__MACOSX"))]
 
 
 def _split_of(name: str) -> Split | None:

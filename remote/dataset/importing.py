@@ -20,7 +20,7 @@ from remote.dataset.files import new_folder, read_regular
 from remote.dataset.forms import Form, Layout, Part, find_form
 from remote.dataset.labels import label_text
 from remote.dataset.pictures import SUFFIXES, PictureError, picture_size
-from remote.dataset.places import Written
+from remote.dataset.places import Written, exists
 from remote.dataset.summary import SplitSummary, Summary
 from remote.dataset.values import DatasetError, Note, NoteKind, Object, Split
 from remote.dataset.voc import parse_voc
@@ -168,7 +168,7 @@ def _located(annotated: Annotated, folders: tuple[Path, ...]) -> Path | None:
     """The picture's file: its path as written, or the end of it, in one of the folders; never outside of them."""
     tails = list(Written.parse(annotated.picture).tails())
     candidates = (folder.joinpath(*tail) for tail in tails for folder in folders)
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if exists(path) and path.is_file()), None)
 
 
 def _no_picture(name: str, part: Part, file: Path) -> Note:

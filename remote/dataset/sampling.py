@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 from remote.dataset.archive import find_data_file
@@ -28,7 +29,10 @@ LABEL_REQUESTS = 48
 LABELS = 5000
 """Of a split: seconds of reading."""
 LARGEST_TEXT = 16 << 20
-LARGEST_PICTURE = 64 << 20
+LARGEST_LABEL = 1 << 20
+LARGEST_PICTURE = 16 << 20
+MOST_BYTES = 256 << 20
+"""Of one kind of file in a split: a bound for sets that are made to fill a disk."""
 MOST_FILES = 2_000_000
 YAML = (".yaml", ".yml")
 
@@ -139,14 +143,15 @@ class _LaidOut:
 def _data_files(source: Elsewhere) -> list[str]:
     """What may be data.yaml."""
     near = (name for name in source.sizes if name.endswith(YAML) and name.count("/") <= 1)
-    return [name for name in near if source.sizes[name] <= LARGEST_TEXT]
+    return _within(_up_to(LARGEST_TEXT, near, source), source)
 
 
 def _lists(source: Elsewhere, data: DataFile) -> list[str]:
     """What may be the list files that data.yaml names."""
     parts = [Written.parse(entry.text).parts for entries in data.splits.values() for entry in entries]
     wanted = {last[-1] for last in parts if last and last[-1].lower().endswith(".txt")}
-    return [name for name in source.sizes if name.rpartition("/")[2] in wanted and source.sizes[name] <= LARGEST_TEXT]
+    named = (name for name in source.sizes if name.rpartition("/")[2] in wanted)
+    return _within(_up_to(LARGEST_TEXT, named, source), source)
 
 
 def _refuse_unlabelled(data: DataFile, listing: Listing) -> None:
@@ -160,19 +165,29 @@ def _pictures(listings: Sequence[Listing], laid_out: _LaidOut) -> list[str]:
     for listing in listings:
         labelled = [laid_out.name(image) for image, label in listing.pairs if label is not None]
         names = labelled or [laid_out.name(image) for image, _ in listing.pairs]
-        chosen += evenly([name for name in names if laid_out.source.sizes[name] <= LARGEST_PICTURE], PICTURES)
+        chosen += _within(evenly(_up_to(LARGEST_PICTURE, names, laid_out.source), PICTURES), laid_out.source)
     return chosen
 
 
 def _labels(listings: Sequence[Listing], laid_out: _LaidOut) -> list[str]:
     """The sample of label files."""
-    sizes = laid_out.source.sizes
+    source = laid_out.source
     chosen: list[str] = []
     for listing in listings:
         names = [laid_out.name(label) for _, label in listing.pairs if label is not None]
-        at_hand = laid_out.source.pick([name for name in names if sizes[name] <= LARGEST_TEXT], LABEL_REQUESTS)
-        chosen += evenly(at_hand, LABELS)
+        at_hand = source.pick(_up_to(LARGEST_LABEL, names, source), LABEL_REQUESTS)
+        chosen += _within(evenly(at_hand, LABELS), source)
     return chosen
+
+
+def _up_to(largest: int, names: Iterable[str], source: Elsewhere) -> list[str]:
+    return [name for name in names if source.sizes[name] <= largest]
+
+
+def _within(names: Sequence[str], source: Elsewhere) -> list[str]:
+    """The first of these, as many as take no more than MOST_BYTES."""
+    sums = accumulate(source.sizes[name] for name in names)
+    return [name for name, total in zip(names, sums, strict=True) if total <= MOST_BYTES]
 
 
 def _only(listing: Listing, labels: frozenset[str], laid_out: _LaidOut) -> Listing:

@@ -71,6 +71,13 @@ def test_a_picture_without_a_name_or_an_id_of_its_own_is_left_out(image: dict[st
     assert len(said.notes) == 1
 
 
+def test_half_a_character_is_no_trouble_later():
+    said = parse_coco(
+        coco(images=[{"id": 1, "file_name": "a\ud800.jpg"}], categories=[{"id": 1, "name": "\udc00"}]), FILE
+    )
+    assert (said.names, said.pictures[0].picture) == (("?",), "a?.jpg")
+
+
 @pytest.mark.parametrize("width", [0, None, "24", 10**400])
 def test_a_size_that_says_nothing_is_none(width: object):
     assert parse_coco(coco(images=[{**IMAGES[0], "width": width}]), FILE).pictures[0].size is None

@@ -199,6 +199,15 @@ def test_a_path_of_another_machine_leads_to_the_picture_beside_and_never_elsewhe
     assert (tmp_path / "new/images/train/a.png").samefile(tmp_path / "set/data/train/a.png")
 
 
+@pytest.mark.parametrize("written", ["x" * 5000, "a\0b", "..", "/", "images"])
+def test_a_name_that_can_be_no_file_is_a_missing_picture(tmp_path: Path, written: str):
+    coco(tmp_path / "set", "train_annotations.json", "images/a.png")
+    coco(tmp_path / "set", "val_annotations.json", "images/v.png", written=written)
+    made = import_dataset(tmp_path / "set", tmp_path / "new")
+    assert made.summary.pictures == 1
+    assert len(made.summary.skipped) == 1
+
+
 def test_two_pictures_of_one_name_are_one_and_a_note(tmp_path: Path):
     coco(tmp_path / "set", "train_annotations.json", "images/a.png", "images/a.jpg")
     made = import_dataset(tmp_path / "set", tmp_path / "new")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remote.dataset import DatasetError, Split, check_sample, open_dataset, open_packed, summary, tarwalk
+from remote.dataset import DatasetError, Split, check_sample, open_dataset, open_packed, sampling, summary, tarwalk
 from remote.dataset.elsewhere import evenly
 from remote.dataset.sampling import PICTURES
 from tests.fakes.data_sets import BOX, YAML, write_picture
@@ -160,6 +160,21 @@ def test_train_and_val_of_the_same_files_are_told(make_set: MakeSet, tmp_path: P
     root = make_set(yaml=YAML.replace("images/val", "images/train"))
     (note,) = sample(packed(tmp_path / "set.tar", root)).notes
     assert note.text.startswith("train and val are the same pictures")
+
+
+def test_a_set_that_is_made_to_fill_a_disk_does_not(make_set: MakeSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sampling, "MOST_BYTES", 2000)
+    root = make_set(dict.fromkeys("abcdefgh", BOX * 30))
+    (train, _) = sample(packed(tmp_path / "set.zip", root)).splits
+    assert (train.label_files, train.labels_read) == (8, 3)
+
+
+def test_a_label_file_that_is_far_too_large_is_not_read(
+    make_set: MakeSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sampling, "LARGEST_LABEL", 100)
+    root = make_set({"a": BOX, "b": BOX * 30})
+    assert sample(packed(tmp_path / "set.zip", root)).splits[0].labels_read == 1
 
 
 def test_list_files_are_read(make_set: MakeSet, tmp_path: Path):
