@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 from cli_messages import one_message
-from data_sets import BOX, make_set, write_picture
+from data_sets import BOX, YAML, make_set, write_picture
 
 
 def pack(root, archive):
@@ -89,6 +89,13 @@ def test_what_is_wrong_in_an_archive_is_named_by_its_place_in_the_archive(gpucos
 def test_notes_on_an_archive_name_places_in_the_archive(gpucost, tmp_path):
     pack(make_set(tmp_path / "set", {"a": BOX, "b": BOX + BOX}), tmp_path / "set.zip")
     assert "note: set.zip/set/labels/train/b.txt:2: 1 duplicate row removed" in gpucost("data", "check", "set.zip")[1]
+
+
+def test_the_text_of_a_note_names_places_in_the_archive_too(gpucost, tmp_path):
+    yaml = YAML.replace("images/train", "[images/train, images/val]")
+    pack(make_set(tmp_path / "set", yaml=yaml), tmp_path / "set.zip")
+    out = gpucost("data", "check", "set.zip")[1]
+    assert "train: 2 in set.zip/set/images/train, 1 in set.zip/set/images/val" in out
 
 
 def test_an_error_is_a_document_too(gpucost):

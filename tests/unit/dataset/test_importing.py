@@ -177,9 +177,10 @@ def test_coco_is_found_with_its_pictures_by_the_names_of_its_files(tmp_path: Pat
     assert {thing for sample in dataset.train for thing in sample.objects} == {Object(0, 0.5, 0.5, 0.5, 0.5)}
 
 
-def test_captions_beside_the_boxes_are_not_read(tmp_path: Path):
+def test_captions_and_stuff_beside_the_boxes_are_not_read(tmp_path: Path):
     coco(tmp_path / "set", "annotations/instances_train2017.json", "train2017/a.png")
-    write(tmp_path / "set/annotations/captions_train2017.json", "{}")
+    for name in ("captions_train2017", "annotations_of_stuff_train2017"):
+        write(tmp_path / f"set/annotations/{name}.json", "{}")
     assert import_dataset(tmp_path / "set", tmp_path / "new").summary.pictures == 1
 
 
