@@ -99,10 +99,10 @@ class Packed:
     def _runs(self, names: Sequence[str]) -> list[list[str]]:
         """Names in the order of their places, neighbours together."""
         runs: list[list[str]] = []
-        start = stop = -GAP_BYTES - 1
+        start = stop = 0
         for name in sorted(names, key=lambda name: self._items[name].span.start):
             span = self._items[name].span
-            if span.start - stop > GAP_BYTES or span.stop - start > RUN_BYTES:
+            if not runs or span.start - stop > GAP_BYTES or span.stop - start > RUN_BYTES:
                 runs.append([])
                 start = span.start
             runs[-1].append(name)

@@ -92,7 +92,7 @@ def zip_items(archive: Place, opened: zipfile.ZipFile) -> Iterator[Item]:
     """The files of a zip. Raises DatasetError for one that is refused."""
     for info in opened.infolist():
         name = _safe(archive, info.filename)
-        if info.is_dir() or name is None:
+        if name is None or info.is_dir():
             continue
         if info.flag_bits & 1:
             raise DatasetError(f"{archive}: {info.filename!r} is encrypted", "pack the data set without a password")

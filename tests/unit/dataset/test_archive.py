@@ -256,6 +256,12 @@ def test_what_macos_adds_is_left_out(tmp_path: Path):
     assert extract(archive, tmp_path / "out") == 3
 
 
+def test_a_member_without_a_name_is_left_out(tmp_path: Path):
+    archive = zip_of(tmp_path / "a.zip", ("?", b"x"), ("b", b"x"))
+    archive.write_bytes(archive.read_bytes().replace(b"?", b"\0"))
+    assert [member.name for member in list_archive(archive)] == ["b"]
+
+
 def test_a_folder_with_something_in_it_is_not_unpacked_into(tmp_path: Path):
     archive = tar_of(tmp_path / "a.tar", *GOOD)
     (tmp_path / "empty").mkdir()

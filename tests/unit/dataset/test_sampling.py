@@ -254,6 +254,13 @@ def test_a_member_that_was_damaged_is_named_by_its_archive(make_set: MakeSet, tm
         sample(archive)
 
 
+def test_an_archive_whose_beginning_is_gone_is_refused(make_set: MakeSet, tmp_path: Path):
+    archive = packed(tmp_path / "set.zip", make_set())
+    archive.write_bytes(archive.read_bytes()[40:])
+    with pytest.raises(DatasetError, match=r"set\.zip: not a readable archive"):
+        sample(archive)
+
+
 def test_a_tar_with_too_many_members_is_refused_with_a_better_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tarwalk, "PART_REQUESTS", 20)
     archive = packed(tmp_path / "set.tar", make_heavy(tmp_path / "set", 100, 40_000))
