@@ -145,7 +145,7 @@ def _coco(root: Path) -> Form | None:
     """JSON files here, in `annotations`, or in a folder for each split."""
     split_folders = [folder for folder in _folders(root) if _split_of(folder.name) is not None]
     places = (root, root / "annotations", *split_folders)
-    files = [file for place in places for file in sorted(place.glob("*.json")) if COCO_NAMES.search(file.stem.lower())]
+    files = [file for place in places for file in sorted(place.glob("*.json")) if _may_be_coco(file)]
     parts = [
         Part(split, (file,), _beside(file, root, split))
         for file in files
@@ -157,6 +157,10 @@ def _coco(root: Path) -> Form | None:
         part = Part(Split.TRAIN, (files[0],), _beside(files[0], root, Split.TRAIN))
         return Form(Layout.COCO, root, (part,), guessed=True)
     return None
+
+
+def _may_be_coco(file: Path) -> bool:
+    return file.parent.name == "annotations" or COCO_NAMES.search(file.stem.lower()) is not None
 
 
 def _beside(file: Path, root: Path, split: Split) -> tuple[Path, ...]:

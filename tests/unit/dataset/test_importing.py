@@ -157,10 +157,11 @@ def test_xml_beside_the_pictures_of_each_split_is_read(tmp_path: Path):
     [
         (("annotations/instances_train2017.json", "annotations/instances_val2017.json"), ("train2017", "val2017")),
         (("annotations/instances_train.json", "annotations/instances_val.json"), ("images/train", "images/val")),
+        (("annotations/train.json", "annotations/val.json"), ("train", "val")),
         (("train/_annotations.coco.json", "valid/_annotations.coco.json"), ("train", "valid")),
         (("train_annotations.json", "validation_annotations.json"), ("images", "images")),
     ],
-    ids=["COCO's own", "below images", "an export", "all together"],
+    ids=["COCO's own", "below images", "plain names", "an export", "all together"],
 )
 def test_coco_is_found_with_its_pictures_by_the_names_of_its_files(tmp_path: Path, files, places):
     for number, (file, place) in enumerate(zip(files, places, strict=True)):
