@@ -41,17 +41,21 @@ def named(reference: str | None, context: Context) -> str:
     return run_id
 
 
-def adopt(run_id: str, store: ObjectStore, context: Context) -> None:
-    """Bring the journal here up to the one in the storage. Raises BadInput where there is none, StorageError."""
+def adopt(run_id: str, store: ObjectStore, context: Context, *, follow: bool = False) -> None:
+    """Bring the journal here up to the one in the storage. Raises BadInput where there is none, StorageError.
+
+    `follow`: even where records of this machine lost their numbers to another launcher's.
+    """
     folder = context.home.run(run_id)
     mirror = Mirror(store, run_id, wiring.this_launcher(context.home), context.clock, folder.scratch)
-    if not mirror.length():
+    if not mirror.numbers():
         raise BadInput(f"there is no run at {store.url}/{run_id}", hint="look up its URL with `gpucost status --json`")
-    require_own(mirror.record(1), run_id)
     known = folder.journal.path.exists()
+    if not known:
+        require_own(mirror.record(1), run_id)
     try:
         with folder.journal.writing():
-            agree(folder.journal, mirror, context.report, only_forward=known)
+            agree(folder.journal, mirror, context.report, only_forward=known and not follow)
     except JournalBusy:
         return  # a launcher of this machine drives it: what is here is the truth
     if not known:
@@ -59,12 +63,12 @@ def adopt(run_id: str, store: ObjectStore, context: Context) -> None:
     _keep_status(run_id, folder, store)
 
 
-def refresh(run_id: str, context: Context) -> None:
+def refresh(run_id: str, context: Context, *, follow: bool = False) -> None:
     """Look into the storage for news of a run that is not driven from here; a silent storage changes nothing."""
     run = load_run(run_id, context)
     try:
         with wiring.storage_at(run.opened.storage_url, context.home, run) as store:
-            adopt(run_id, store, context)
+            adopt(run_id, store, context, follow=follow)
     except (BadInput, ProviderError, StorageError):
         return
 

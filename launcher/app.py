@@ -120,7 +120,7 @@ class Limits:
 
 def resume(run_id: str, context: Context, limits: Limits, *, by_force: bool = False) -> Run:
     """Go on with a run that lost its launcher, or with a settled one from its checkpoints. Raises BadInput, NoPlan."""
-    refresh(run_id, context)  # a launcher elsewhere may have gone on, or ended it
+    refresh(run_id, context, follow=True)  # a launcher elsewhere may have gone on, or ended it
     run = load_run(run_id, context)
     if run.state is not State.SETTLED:
         trouble = no_place(Path(run.results_dir))

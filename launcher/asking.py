@@ -148,6 +148,6 @@ def _as_stored(folder: RunFolder, mirror: Mirror) -> Run | None:
     """The run of the storage, where the journal here disagrees with it."""
     mine = folder.journal.lines()
     common = min(mirror.length(), len(mine))
-    if not common or mirror.record(common) == mine[common - 1]:
+    if not common or mirror.record(common) in (mine[common - 1], ""):
         return None
     return replay([decode(line, "a stored record") for line in mirror.records()], "the copy of the journal")

@@ -76,28 +76,56 @@ def _claimed(run: Run, journal: Journal, mirror: Mirror, clock: Clock) -> Run:
 def agree(journal: Journal, mirror: Mirror, report: Reporter, *, only_forward: bool = False) -> None:
     """Take over what the storage has and this machine has not; what both have must be the same.
 
-    Records are linked by their order: where one number agrees, all before it do. Records that only this machine has
-    and that lost their number to another launcher's are laid aside beside the journal, unless `only_forward`: then
-    nothing is taken over. What is in the storage is not trusted: it must be this run's, and follow from what is here.
-    Raises StorageError, and Unreadable where it is another run's.
+    Records are linked by their order: where one number agrees, all before do. Records that only this machine has and
+    that lost their number to another launcher's are laid aside beside the journal, unless `only_forward`: then nothing
+    is taken over. What is in the storage is not trusted: it must be this run's, and follow from what is here. What was
+    lost of it and is here is written again. Raises StorageError, and Unreadable where it is another run's, or where
+    something is lost that is not here.
     """
-    mine = journal.lines()
-    stored = mirror.length()
-    while stored and not is_record(mirror.record(stored)):
-        stored -= 1  # no launcher wrote that: our next record takes its place
+    mine, stored = journal.lines(), mirror.length()
     if stored:
-        require_own(mirror.record(1), journal.path.parent.name)
-    common = min(stored, len(mine))
+        _require_own(mirror, journal.path.parent.name, mine)
+    if not all(map(is_record, mine)) and _covers(mirror, stored, mine):
+        mine = _that_follow([], mirror, stored) + mine[stored:]
+        journal.replace(mine)
+        report(Note(f"the damaged journal {journal.path} was mended from its copy in the storage"))
+    common = next((n for n in range(min(stored, len(mine)), 0, -1) if is_record(mirror.record(n))), 0)
     if common and mirror.record(common) != mine[common - 1]:
         if only_forward:
             return
-        mine = _that_follow([], mirror.records(until=stored), report)
+        mine = _that_follow([], mirror, stored)
         journal.replace(mine)
     elif stored > len(mine):
-        missing = _that_follow(mine, mirror.records(len(mine), stored), report)
+        if common < len(mine):
+            raise mirror.damaged(common + 1)  # what comes behind it may be another launcher's
+        missing = _that_follow(mine, mirror, stored)
         journal.extend(missing)
         mine += missing
+    if not only_forward:
+        _mend(mirror, mine[:stored], report)
     mirror.begin(min(stored, len(mine)), mine[stored:])
+
+
+def _covers(mirror: Mirror, stored: int, mine: Sequence[str]) -> bool:
+    """Whether the copy has everything that is damaged here, and is followed by the rest."""
+    behind = mine[stored:]
+    return all(map(is_record, behind)) and (not behind or (stored > 0 and mirror.record(stored) == mine[stored - 1]))
+
+
+def _mend(mirror: Mirror, lines: Sequence[str], report: Reporter) -> None:
+    """Write again what is gone from the storage, or has another size."""
+    there = mirror.numbers()
+    for number, line in enumerate(lines, 1):
+        if there.get(number) != len(line.encode()):
+            mirror.restore(number, line)
+            report(Note(f"record {number} was lost from the storage, and is written again"))
+
+
+def _require_own(mirror: Mirror, run_id: str, mine: Sequence[str]) -> None:
+    """As `require_own`, of a copy whose beginning may be lost where this machine has it."""
+    first = mirror.record(1)
+    if is_record(first) or not mine:
+        require_own(first, run_id)
 
 
 def require_own(line: str, run_id: str) -> None:
@@ -111,19 +139,17 @@ def require_own(line: str, run_id: str) -> None:
         raise Unreadable(f"the records stored for {run_id} are another run's", hint=hint)
 
 
-def _that_follow(mine: Sequence[str], lines: Sequence[str], report: Reporter) -> list[str]:
-    """The lines up to the first one that is no record, or cannot follow."""
-    good: list[str] = []
+def _that_follow(mine: Sequence[str], mirror: Mirror, stored: int) -> list[str]:
+    """The stored lines behind these. Raises Unreadable for one that is no record, or cannot follow."""
+    lines = mirror.records(len(mine), stored)
     run = replay([decode(line, "the journal") for line in mine], "the journal") if mine else None
-    for line in lines:
+    for number, line in enumerate(lines, len(mine) + 1):
+        event = decode(line, "a stored record")
         try:
-            event = decode(line, "a stored record")
             run = replay([event], "the copy of the journal") if run is None else advance(run, event)
-        except (BadInput, IllegalTransition) as error:
-            report(Note(f"record {len(mine) + len(good) + 1} in the storage is left out: {error}"))
-            break
-        good.append(line)
-    return good
+        except IllegalTransition as error:
+            raise mirror.damaged(number, str(error)) from error
+    return lines
 
 
 def _refuse_if_held(mirror: Mirror, run_id: str) -> None:

@@ -16,7 +16,6 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 from launcher.clock import Clock
@@ -87,32 +86,44 @@ class Mirror:
         """Another launcher has the run."""
 
     def length(self) -> int:
-        """How many records are stored, as far as they follow each other; other objects do not count.
+        """The number of the last record; objects behind it that no launcher can have written do not count.
 
-        Raises StorageError, and Unreadable where one is missing in between: nobody may write into that gap.
+        Some before it may be missing or damaged. Raises StorageError.
         """
-        numbers = self._numbers()
-        length = next(number for number in count() if number + 1 not in numbers)
-        if any(number > length for number in numbers):
-            said = f"the copy of the journal in {self._store.url}/{self._names.journal} lacks record {length + 1}"
-            raise Unreadable(said, hint="go on where the whole journal is; `gpucost stop` ends what is still running")
-        return length
+        return next((number for number in sorted(self.numbers(), reverse=True) if is_record(self.record(number))), 0)
 
-    def _numbers(self) -> set[int]:
-        found = (
-            _RECORD.fullmatch(item.key.removeprefix(self._names.journal))
-            for item in self._store.list(self._names.journal)
-        )
-        return {int(match[1]) for match in found if match is not None}
+    def numbers(self) -> dict[int, int]:
+        """Of everything that has the name of a record, with its bytes. Raises StorageError."""
+        items = self._store.list(self._names.journal)
+        found = ((_RECORD.fullmatch(item.key.removeprefix(self._names.journal)), item.size) for item in items)
+        return {int(match[1]): size for match, size in found if match is not None}
 
     def record(self, number: int) -> str:
-        """One stored line. Raises StorageError."""
+        """One stored line, empty where there is none. Raises StorageError."""
         return (self._store.get(self._names.record(number)) or b"").decode("utf-8", "replace")
 
     def records(self, after: int = 0, until: int | None = None) -> list[str]:
-        """The stored lines from number `after` + 1 on, to `until` or the last. Raises StorageError, Unreadable."""
+        """The stored lines from number `after` + 1 on, to `until` or the last.
+
+        Raises StorageError, and Unreadable where one is missing or damaged: what follows it cannot be understood.
+        """
         last = self.length() if until is None else until
-        return [self.record(number) for number in range(after + 1, last + 1)]
+        lines = []
+        for number in range(after + 1, last + 1):
+            lines.append(self.record(number))
+            if not is_record(lines[-1]):
+                raise self.damaged(number)
+        return lines
+
+    def damaged(self, number: int, reason: str = "") -> Unreadable:
+        """The error for a record that is not what follows the one before it."""
+        said = f"record {number} of the journal in {self._store.url}/{self._names.journal} is missing or damaged"
+        hint = "go on where the whole journal is; `gpucost stop` ends what is still running"
+        return Unreadable(f"{said}: {reason}" if reason else said, hint=hint)
+
+    def restore(self, number: int, line: str) -> None:
+        """Write a record of ours again where it is gone or damaged. Raises StorageError."""
+        self._send(line, self._names.record(number))
 
     def holder(self) -> Holder | None:
         """Who drives the run; None where nobody ever said so. Raises StorageError."""
@@ -173,7 +184,7 @@ class Mirror:
     def check(self) -> None:
         """Whether the run is still this launcher's: before what must not be done twice. Raises Fenced, StorageError."""
         number = self._stored + 1
-        if number in self._numbers() and is_record(self.record(number)):
+        if number in self.numbers() and is_record(self.record(number)):
             raise self._fenced(number)
 
     def leave(self) -> None:
@@ -200,7 +211,7 @@ class Mirror:
         found = (self._store.get(key) or b"").decode("utf-8", "replace")
         if found == line:
             return
-        if is_record(found):
+        if is_record(found) or any(later > number for later in self.numbers()):
             raise self._fenced(number)
         self._send(line, key)  # no launcher wrote that, and none could read it
 
@@ -218,7 +229,8 @@ class Mirror:
         return Fenced(said, hint=f"look at it with `gpucost status {self._store.url}/{self._run_id}`")
 
     def _claimant(self, number: int) -> str:
-        claims = [event.launcher for event in map(_event, self.records(number - 1)) if isinstance(event, Claimed)]
+        lines = (self.record(one) for one in sorted(self.numbers()) if one >= number)
+        claims = [event.launcher for event in map(_event, lines) if isinstance(event, Claimed)]
         return claims[-1] if claims else "another launcher"
 
 

@@ -9,7 +9,7 @@ from launcher_processes import Process, SharedClock
 from launcher_world import Cut, World
 
 from launcher.claim import HeldElsewhere
-from launcher.errors import BadInput, ExitCode
+from launcher.errors import BadInput, ExitCode, Unreadable
 from launcher.events import (
     Cancelled,
     CheckpointSynced,
@@ -428,9 +428,66 @@ def test_a_journal_with_a_gap_is_refused_and_not_written_into(tmp_path):
     del world.store.objects[StoredRun(run_id).record(3)]
     before = dict(world.store.objects)
     runner = world.elsewhere()
-    with pytest.raises(BadInput, match="lacks record 3"):
+    with pytest.raises(Unreadable, match=r"record 3 of the journal in .* is missing or damaged"):
         runner.adopt(run_id)
     assert world.store.objects == before
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"schema": 1, "seq": 3, "type": "Cla'])
+def test_a_damaged_record_with_others_behind_it_is_never_written_over_by_who_does_not_have_it(tmp_path, content):
+    """Neither a prefix of the history nor another launcher is made of it."""
+    world = World(tmp_path)
+    run_id = killed_while_training(world)
+    world.store.objects[StoredRun(run_id).record(3)] = content
+    before = dict(world.store.objects)
+    runner = world.elsewhere()
+    for _ in range(2):
+        with pytest.raises(Unreadable, match="record 3 of the journal"):
+            runner.adopt(run_id)
+    assert world.store.objects == before
+    assert not runner.home.run(run_id).journal.path.exists()
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("content", [None, b"{}"])
+def test_what_the_storage_lost_is_written_again_from_the_machine_that_has_it(tmp_path, number, content):
+    world = World(tmp_path)
+    run_id = killed_while_training(world)
+    key = StoredRun(run_id).record(number)
+    if content is None:
+        del world.store.objects[key]
+    else:
+        world.store.objects[key] = content
+    run = world.stop(run_id)
+    assert run.outcome is Outcome.CANCELLED
+    assert f"record {number} was lost from the storage, and is written again" in world.notes()
+    assert stored(world, run_id) == world.home.run(run_id).journal.lines()
+    world.check(run_id)
+
+
+def test_a_journal_that_is_damaged_here_is_replaced_by_its_copy(tmp_path):
+    world = World(tmp_path)
+    run_id = killed_while_training(world)
+    journal = world.home.run(run_id).journal
+    whole = journal.lines()
+    journal.path.write_text("\n".join([*whole[:3], "garbage", *whole[4:], ""]))
+    world.adopt(run_id)
+    assert journal.lines() == whole
+    assert "garbage" in journal.path.with_name("journal.superseded.jsonl").read_text()
+    assert world.drive(run_id).outcome is Outcome.DONE
+
+
+def test_a_journal_that_is_damaged_where_there_is_no_copy_is_left_as_it_is(tmp_path):
+    world = World(tmp_path)
+    run_id = killed_while_training(world)
+    journal = world.home.run(run_id).journal
+    for _ in range(2):
+        journal.append(Claimed(at=world.clock.now(), launcher="laptop/1"))
+    damaged = [*journal.lines()[:-2], "garbage", journal.lines()[-1]]
+    journal.path.write_text("\n".join([*damaged, ""]))
+    with pytest.raises(Unreadable, match=f"line {len(damaged) - 1} is damaged"):
+        world.adopt(run_id)
+    assert journal.lines() == damaged
 
 
 def test_the_records_of_another_run_are_not_taken_for_this_one(tmp_path):
