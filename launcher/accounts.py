@@ -148,7 +148,11 @@ def _storage_row(run: Run) -> tuple[str, ...]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that appears whole. Raises OSError."""
+    """Write a file that appears whole, where a link points, and into a pipe or device. Raises OSError."""
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from launcher import wiring
 from launcher.adopting import refresh
-from launcher.claim import take_up
+from launcher.claim import HeldElsewhere, take_up
 from launcher.clouds import AWS
 from launcher.context import Context
 from launcher.drive import drive
@@ -21,7 +21,7 @@ from launcher.follower import Follower
 from launcher.history import load_run
 from launcher.interrupts import STOPPED, Interrupts, ask_to_stop
 from launcher.jobspec import parse
-from launcher.journal import Journal
+from launcher.journal import Journal, JournalBusy, JournalUnwritable
 from launcher.opening import no_place, provider_error, require_place
 from launcher.planning import next_plan, no_plan
 from launcher.providers.interface import RefusedError, UnreachableError
@@ -37,6 +37,9 @@ from pricing.planner import NoOfferFits
 
 STOP_LIMIT_SECONDS = AWS.drain_seconds + AWS.stop_limit_seconds
 """A launcher may take so long itself to save, end and confirm; only then is it said to hang."""
+
+STOP_ROUNDS = 3
+"""So often another process may take a run up between two looks of a `stop`."""
 
 
 def go_on(
@@ -54,7 +57,7 @@ def go_on(
     """
     journal = context.home.run(run_id).journal
     interrupts = Interrupts()
-    with journal.writing(), interrupts.installed():
+    with _held(journal, run_id, context), interrupts.installed():
         run = load_run(run_id, context)
         if drop_unusable_key(context.home.run(run_id).private_key):
             context.report(
@@ -72,6 +75,19 @@ def go_on(
                 return drive(claimed, journal, services)
             finally:
                 services.mirror.leave()
+
+
+@contextmanager
+def _held(journal: Journal, run_id: str, context: Context) -> Iterator[None]:
+    """The right to drive a run. Where nothing can be recorded, a machine that it has is loud."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(journal.writing())
+        except JournalUnwritable as error:
+            if load_run(run_id, context).lease is None:
+                raise
+            raise StopUnconfirmed(f"{error}; A MACHINE OF THIS RUN MAY STILL BE BILLED", hint=error.hint) from error
+        yield
 
 
 @contextmanager
@@ -195,7 +211,21 @@ def _lost(run: Run, cloud: wiring.Cloud) -> tuple[str, ...]:
 
 
 def stop(run_id: str, context: Context) -> Run:
-    """End a run, through the launcher that drives it or from here; the settled run. Raises StopUnconfirmed."""
+    """End a run, through the launcher that drives it or from here; the settled run.
+
+    Raises StopUnconfirmed, JournalUnwritable.
+    """
+    for _ in range(STOP_ROUNDS - 1):
+        try:
+            return _stop(run_id, context)
+        except HeldElsewhere:
+            raise
+        except JournalBusy:
+            context.report(Note("another process of this machine was quicker: it is followed"))
+    return _stop(run_id, context)
+
+
+def _stop(run_id: str, context: Context) -> Run:
     journal = context.home.run(run_id).journal
     pid = journal.writer()
     if pid is not None and pid > 0:

@@ -48,7 +48,7 @@ class SandboxUse:
             self.lock.close()
 
     def _end(self) -> None:
-        if unsettled(self.home):
+        if unsettled(self.home) or unreadable(self.home):  # of the latter nobody can say that it has no machine
             return
         if resumable(self.home):
             sandbox.suspend(self.home.root)

@@ -7,6 +7,7 @@ set itself is looked at elsewhere.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 import reprlib
 from collections.abc import Iterator, Mapping
@@ -100,6 +101,17 @@ class AwsAccess(_Strict):
     ssh_cidr: str | None = None
     """Addresses that may reach the machine's SSH port; none: the caller's public address."""
     subnet: str | None = None
+
+    @field_validator("ssh_cidr")
+    @classmethod
+    def _addresses(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                ipaddress.IPv4Network(value)
+            except ValueError as error:
+                raise ValueError(f"{value!r} is no range of IPv4 addresses, such as 203.0.113.7/32 ({error})") from None
+        return value
+
     stop_role: str = "gpucost-stop"
     """Role with which EventBridge Scheduler may end a machine at its deadline."""
 
@@ -134,7 +146,7 @@ class JobSpec(_Strict):
     """A training job, as the user wrote it."""
 
     name: Slug
-    data: str
+    data: Annotated[str, Field(min_length=1)]
     """A local folder, archive or data.yaml; `builtin:digits`; or an archive or prefix as `s3://bucket/key`."""
     model: Model = "yolov9-s"
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 100

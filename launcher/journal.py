@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from launcher import events
 from launcher.clock import SystemClock
-from launcher.errors import GpucostError, Unreadable
+from launcher.errors import BadInput, GpucostError, Unreadable
 from launcher.events import Event, RunOpened
 from launcher.run import IllegalTransition, Run, advance, opened
 
@@ -66,6 +66,10 @@ class JournalBusy(GpucostError):
     """Another process drives this run."""
 
 
+class JournalUnwritable(BadInput):
+    """Nothing can be recorded of this run here: it cannot be driven."""
+
+
 def encode(sequence: int, event: Event) -> str:
     """One journal line, without its newline."""
     name = type(event).__name__
@@ -84,7 +88,8 @@ def decode(line: str, origin: str) -> Event:
         schema, name, body = record["schema"], record["type"], record["event"]
     except (ValueError, KeyError, TypeError) as error:
         raise Unreadable(
-            f"{origin} is damaged: {error}", hint="restore the file from a backup; gpucost never edits it"
+            f"{origin} is damaged: {error}",
+            hint="give the run's URL instead, s3://.../RUN_ID: its copy in the storage is taken where it is whole",
         ) from error
     if schema != SCHEMA:
         raise Unreadable(
@@ -154,9 +159,8 @@ class Journal:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the right to append; raises JournalBusy where another process has it."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.with_suffix(".lock").open("a+") as lock:
+        """Hold the right to append; raises JournalBusy where another process has it, JournalUnwritable."""
+        with self._lock_file() as lock:
             if not _locked(lock):
                 raise _busy(lock.name, self.path.parent.name)
             lock.seek(0)
@@ -164,6 +168,14 @@ class Journal:
             lock.write(str(os.getpid()))
             lock.flush()
             yield
+
+    def _lock_file(self) -> TextIO:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return self.path.with_suffix(".lock").open("a+")
+        except OSError as error:
+            said = f"{self.path.parent} cannot be written: {error.strerror}"
+            raise JournalUnwritable(said, hint="make it writable, or go on elsewhere with the run's URL") from error
 
     def writer(self) -> int | None:
         """Process id of the launcher that drives this run now; none: nobody does."""

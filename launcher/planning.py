@@ -14,6 +14,7 @@ from launcher.recovery import cooled, epochs_done, loses_work_on_spot, rest_usd
 from launcher.run import Run
 from launcher.units import cents_up
 from pricing.cost import Rates
+from pricing.explain import usd_text
 from pricing.models import MODELS
 from pricing.offers import Market, Offer, Policy
 from pricing.phases import Overheads
@@ -107,7 +108,9 @@ def next_plan(
     hours = None if run.ends_by is None else max((run.ends_by - now) / timedelta(hours=1), 1e-6)
     budget = None if run.budget_usd is None else run.budget_usd - run.spent_usd
     if budget is not None and budget <= 0:
-        raise NoOfferFits("the budget is used up", hint="raise the budget")
+        cap = usd_text(run.budget_usd or Decimal(0))
+        said = f"the budget of {cap} USD is used up: {usd_text(run.spent_usd)} USD are spent"
+        raise NoOfferFits(said, hint="raise the budget")
     wanted = replace(policy(job, catalog, budget=budget, hours=hours), resumes=done > 0)
     if loses_work_on_spot(run):
         wanted = _without_spot(wanted)

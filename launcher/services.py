@@ -48,6 +48,8 @@ class Services:
     interrupts: Interrupts
     price_due_at: float = 0.0
     """When the machine's price is asked for next, on the monotonic clock: steps come and go more often."""
+    agent_said: str = ""
+    """What it last found worth telling."""
     agent_knows: str = ""
     """The lease, cap and prices that its agent was told of last."""
     _machine: Machine | None = field(default=None, repr=False)

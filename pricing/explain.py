@@ -177,13 +177,17 @@ def _where(offer: Offer) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Whole minutes, rounded up: what has to be allowed."""
+    """Whole minutes, rounded up: what has to be allowed. Less than one is given in seconds."""
+    if seconds < 60:
+        return f"{math.ceil(seconds)} s"
     minutes = math.ceil(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def usd_text(usd: Decimal) -> str:
     """Cents, or as many digits as a smaller amount needs to be seen."""
+    if 0 < usd < Decimal("0.0001"):
+        return f"{usd:.1g}" if usd < Decimal("1e-9") else f"{usd:.9f}".rstrip("0")
     return f"{usd:.2f}" if usd >= Decimal("0.1") else f"{usd:.4f}"
 
 

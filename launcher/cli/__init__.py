@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -100,7 +101,14 @@ def complain(error: GpucostError) -> int:
     if loud:
         click.secho(bar, err=True, fg="red", bold=True)
     if "--json" in sys.argv:
-        from launcher.cli.common import print_json
-
-        print_json("error", {"message": str(error), "hint": error.hint, "exit_code": int(error.exit_code)})
+        _print_error(error)
     return int(error.exit_code)
+
+
+def _print_error(error: GpucostError) -> None:
+    from launcher.cli.common import print_json
+
+    try:
+        print_json("error", {"message": str(error), "hint": error.hint, "exit_code": int(error.exit_code)})
+    except OSError:  # stdout takes nothing more, not even what is still in its buffer
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

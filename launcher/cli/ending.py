@@ -1,4 +1,4 @@
-"""`gpucost stop` of a run whose records cannot be read: it is ended by its tags, in every account that is at hand."""
+"""`gpucost stop` of a run whose records cannot be read or written: its end by tags, in every account at hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from launcher.cli.common import print_json
-from launcher.errors import ExitCode, GpucostError, Unreadable
+from launcher.errors import BadInput, ExitCode, GpucostError, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ class _Ending:
         return seen and not self.unknown and not any(one.is_left for one in self.done)
 
 
-def end_by_tags(run_id: str, damage: Unreadable, context: Context, *, as_json: bool) -> int:
+def end_by_tags(run_id: str, damage: BadInput, context: Context, *, as_json: bool) -> int:
     """Ask a launcher that drives the run to stop, then remove what carries its tag; the exit code.
 
     7 unless everything is known to be gone; else that of the damage.
@@ -92,7 +92,10 @@ def _place(run_id: str, context: Context) -> tuple[str, str | None] | None:
 def _set_aside(run_id: str, context: Context) -> Path | None:
     """The damaged records under another name: the run is over, and its name is free for the next one."""
     journal = context.home.run(run_id).journal
-    return journal.set_aside() if journal.path.exists() else None
+    try:
+        return journal.set_aside() if journal.path.exists() else None
+    except OSError:  # they cannot be written; the run is over all the same
+        return None
 
 
 def _ask_its_launcher(run_id: str, context: Context) -> None:
@@ -119,7 +122,7 @@ def _end_everywhere(run_id: str, places: Sequence[tuple[str, str | None]], conte
                 ending.looked = True
                 continue
             sweep, done = end_run(run_id, sweeper, interrupts)
-        except GpucostError as error:
+        except (GpucostError, OSError) as error:
             ending.out_of_reach.append(f"no access to {cloud}: {error}")
             continue
         ending.looked = True
@@ -132,7 +135,7 @@ def _end_everywhere(run_id: str, places: Sequence[tuple[str, str | None]], conte
     return ending
 
 
-def _document(run_id: str, damage: Unreadable, ending: _Ending, code: int) -> dict[str, object]:
+def _document(run_id: str, damage: BadInput, ending: _Ending, code: int) -> dict[str, object]:
     from launcher.sweep.render import sweep_document
 
     return {
@@ -145,7 +148,7 @@ def _document(run_id: str, damage: Unreadable, ending: _Ending, code: int) -> di
 
 
 def _last_words(
-    run_id: str, damage: Unreadable, things: int, context: Context, *, confirmed: bool, kept: Path | None
+    run_id: str, damage: BadInput, things: int, context: Context, *, confirmed: bool, kept: Path | None
 ) -> None:
     if confirmed:
         gone = f"all {things} are confirmed gone" if things else "nothing carries its tag: no machine of it is there"

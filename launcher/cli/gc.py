@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("gc")
 @click.option("--yes", is_flag=True, help="Remove the orphans; without it they are listed.")
+@click.option("--dry-run", is_flag=True, help="List only, which is also what is done without --yes.")
 @click.option("--region", "regions", multiple=True, help="Look in this region only (repeatable); else in all.")
 @click.option("--output", "outputs", multiple=True, help="Look below this s3:// prefix too (repeatable).")
 @click.option("--cloud", type=click.Choice(["aws", "sandbox"]), default="aws", show_default=True, help="Where to look.")
@@ -30,6 +31,7 @@ def gc_command(
     profile: str | None,
     *,
     yes: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> int:
     """Find everything that gpucost ever made, by its tags, and with --yes remove what is orphaned.
@@ -41,6 +43,8 @@ def gc_command(
     from launcher.sweep import looking, removing
     from launcher.sweep.wiring import connect_sweeper
 
+    if yes and dry_run:
+        raise click.UsageError("--yes removes and --dry-run does not: give one of them")
     if profile is not None and cloud != "aws":
         raise click.UsageError(f"--profile is for --cloud aws, not for {cloud}")
     context = make_context()

@@ -82,12 +82,13 @@ def stop_command(run: str | None, *, as_json: bool) -> int:
     from launcher import adopting, app, render
     from launcher.cli.documents import run_document
     from launcher.cli.ending import end_by_tags
+    from launcher.journal import JournalUnwritable
 
     context = make_context()
     run_id = adopting.named(run, context)
     try:
         settled = app.stop(adopting.find(run, context), context)
-    except Unreadable as damage:
+    except (Unreadable, JournalUnwritable) as damage:
         return end_by_tags(run_id, damage, context, as_json=as_json)
     except KeyboardInterrupt:
         click.echo(_unfinished_stop(run_id, context), err=True)

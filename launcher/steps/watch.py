@@ -48,6 +48,9 @@ def hear(run: Run, services: Services) -> AgentStatus | None:
 
 def _heard(run: Run, status: AgentStatus, services: Services) -> None:
     _keep(status, services)
+    if status.message and status.reason is None and status.message != services.agent_said:
+        services.agent_said = status.message
+        services.report(Note(f"the agent says: {status.message}"))
     services.report(Beat(run, status, owed_usd(run, services.clock.now(), services.rates)))
 
 

@@ -58,6 +58,8 @@ class AgentScript:
     exit_code: int = 1
     starts: bool = True
     """False: the agent dies before its first beat."""
+    says: str = ""
+    """What it finds worth telling as long as it works."""
     uploads: int = 0
     """Bytes that the agent counts as sent to the storage; 0: it does not count."""
     posts: bool = True
@@ -95,6 +97,7 @@ class FakeAgent:
         tasks = [TaskStatus(task.name) for task in self.job.tasks]
         self.stored = StoredRun(self.job.run_id)
         self.status = AgentStatus(self.job.run_id, self.job.lease_id, Phase.STARTING, now, now, 4242, tasks)
+        self.status = replace(self.status, message=self.script.says)
         self.epochs = dict.fromkeys((task.name for task in self.job.tasks), 0)
         self.reason: Reason | None = None
         self.message = ""

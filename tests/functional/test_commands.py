@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
 from cli_messages import one_message
@@ -323,3 +326,48 @@ def test_one_picture_less_than_announced_is_not_lost_without_a_word(gpucost, tmp
     code, _, err = gpucost("estimate", job(tmp_path))
     assert code == 0
     assert "unlabelled" in err or "background" in err or "without" in err
+
+
+@pytest.mark.parametrize("argv", [("status", "--json"), ("ls", "--json"), ("status",)])
+def test_a_full_standard_output_is_one_error_and_no_traceback(tmp_path, argv):
+    journal = Home(tmp_path / "home").run(RUN_ID).journal
+    for event in STRAIGHT[:5]:
+        journal.append(event)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "launcher", *argv],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "GPUCOST_HOME": str(tmp_path / "home")},
+            check=False,
+        )
+    assert done.returncode == 2
+    assert one_message(done.stderr)[0].startswith("OSError: [Errno 28]")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [("data: ''", "data"), ("aws: {ssh_cidr: x}", "'x' is no range of IPv4 addresses, such as 203.0.113.7/32")],
+)
+def test_a_value_that_could_only_fail_later_is_named_at_once(gpucost, tmp_path, change, said):
+    make_set(tmp_path / "pictures")
+    path = Path(job(tmp_path))
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(change.split(":")[0])]
+    path.write_text("\n".join([*lines, change, ""]))
+    code, _, err = gpucost("estimate", str(path))
+    assert code == 2
+    assert said in one_message(err)[0]
+
+
+def test_a_tiny_budget_is_named_as_it_was_given(gpucost, tmp_path):
+    make_set(tmp_path / "pictures")
+    code, _, err = gpucost("estimate", job(tmp_path), "--budget", "0.00001")
+    assert code == 3
+    assert "the budget of 0.00001 USD" in one_message(err)[0]
+
+
+def test_gc_lists_or_removes_and_not_both(gpucost):
+    code, _, err = gpucost("gc", "--dry-run", "--yes")
+    assert code == 2
+    assert "--yes removes and --dry-run does not" in err

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import pytest
 from launcher_processes import Process, SharedClock
 from launcher_world import Cut, World
 
+from launcher import app, wiring
+from launcher.adopting import refresh
 from launcher.claim import HeldElsewhere
-from launcher.errors import BadInput, ExitCode, Unreadable
+from launcher.context import Context
+from launcher.errors import BadInput, ExitCode, StopUnconfirmed, Unreadable
 from launcher.events import (
     Cancelled,
     CheckpointSynced,
@@ -20,7 +24,7 @@ from launcher.events import (
     LeaseClosed,
     Outcome,
 )
-from launcher.journal import decode
+from launcher.journal import JournalBusy, JournalUnwritable, decode
 from launcher.mirror import ALIVE_SECONDS, Fenced, Holder
 from launcher.report import Happened
 from launcher.run import State
@@ -576,3 +580,59 @@ def test_a_launcher_is_known_to_be_there_before_it_launches(tmp_path):
     world.provider.launch = look
     world.drive(run_id)
     assert beats == [True]
+
+
+def test_a_run_that_was_taken_over_and_ended_elsewhere_goes_on_here_at_the_first_resume(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    run_id = killed_while_training(world)
+    world.home.run(run_id).journal.append(Claimed(at=world.clock.now(), launcher="laptop/1"))
+    runner = world.elsewhere()
+    runner.adopt(run_id)
+    runner.stop(run_id)
+    context = Context(world.home, world.time, world.updates.append, world.folder)
+    monkeypatch.setattr(wiring, "storage_at", lambda *_: nullcontext(world.store))
+    refresh(run_id, context, follow=True)
+    assert world.run(run_id).outcome is Outcome.CANCELLED
+    assert world.home.run(run_id).journal.lines() == stored(world, run_id)
+
+
+def test_where_nothing_can_be_recorded_a_machine_that_may_be_alive_is_loud(tmp_path):
+    world = World(tmp_path)
+    run_id = killed_while_training(world)
+    lock = world.home.run(run_id).journal.path.with_suffix(".lock")
+    lock.unlink()
+    lock.symlink_to(tmp_path / "no folder" / "lock")
+    context = Context(world.home, world.time, world.updates.append, world.folder)
+    with pytest.raises(StopUnconfirmed, match=r"cannot be written: .* MAY STILL BE BILLED"):
+        app.go_on(run_id, context)
+    with pytest.raises(JournalUnwritable, match="cannot be written"):
+        app.stop(run_id, context)
+
+
+def test_a_stop_follows_the_one_that_was_quicker(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    run_id = killed_while_training(world)
+    context = Context(world.home, world.time, world.updates.append, world.folder)
+    rounds = []
+
+    def quicker(run_id, _context):
+        rounds.append(run_id)
+        if len(rounds) == 1:
+            raise JournalBusy("by another process")
+        return world.stop(run_id)
+
+    monkeypatch.setattr(app, "_stop", quicker)
+    assert app.stop(run_id, context).outcome is Outcome.CANCELLED
+    assert "was quicker" in world.notes()
+    rounds.clear()
+    monkeypatch.setattr(app, "_stop", lambda *_: rounds.append(1) or (_ for _ in ()).throw(JournalBusy("again")))
+    with pytest.raises(JournalBusy):
+        app.stop(run_id, context)
+    assert len(rounds) == app.STOP_ROUNDS
+
+
+def test_what_the_agent_finds_worth_telling_is_told_once(tmp_path):
+    world = World(tmp_path)
+    world.script.says = "checkpoint 7 skipped: it is torn"
+    world.drive(world.open())
+    assert world.notes().count("the agent says: checkpoint 7 skipped: it is torn") == 1

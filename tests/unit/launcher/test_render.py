@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -269,3 +270,16 @@ def test_in_a_narrow_line_loss_gives_way_before_speed_and_speed_before_the_score
     assert show_agent(status, 50) == "training  epoch 1/9  20.0 images/s  mAP50 0.400"
     assert show_agent(status, 40) == "training  epoch 1/9  mAP50 0.400"
     assert show_agent(status, 5) == "training  epoch 1/9"
+
+
+def test_a_report_goes_where_a_link_points_and_into_what_is_no_file(tmp_path):
+    (tmp_path / "link.csv").symlink_to(tmp_path / "target.csv")
+    write_whole(tmp_path / "link.csv", "rows")
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "target.csv").read_text() == "rows"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(tmp_path / "pipe", "rows")
+    assert os.read(reader, 100) == b"rows"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()

@@ -73,3 +73,17 @@ def test_a_run_whose_records_cannot_be_read_is_named_and_does_not_keep_the_cloud
     assert ended == []
     assert CliRunner().invoke(sandbox_command, ["down", "--force"]).exit_code == 0
     assert len(ended) == 1
+
+
+@pytest.mark.parametrize(("damaged", "ended"), [(False, 1), (True, 0)])
+def test_the_last_user_does_not_end_the_cloud_of_a_run_that_cannot_be_read(tmp_path, monkeypatch, damaged, ended):
+    """It may have a machine there."""
+    calls = []
+    monkeypatch.setattr(embedded.sandbox, "suspend", calls.append)
+    monkeypatch.setattr(embedded.sandbox, "down", calls.append)
+    run_with(tmp_path, CANCELLED)
+    journal = Home(tmp_path).run(RUN_ID).journal
+    if damaged:
+        journal.path.write_text(journal.path.read_text().replace("InstanceReady", "InstanceRaedy"))
+    embedded.SandboxUse(None, Home(tmp_path), (tmp_path / "users.lock").open("a")).close()
+    assert len(calls) == ended
