@@ -19,7 +19,7 @@ from remote.yolov9.boxes import Detections, NmsLimits, box_iou, decode, nms
 from remote.yolov9.data import Batch, to_input
 from remote.yolov9.distributed import Ranks
 from remote.yolov9.loss import head_terms
-from remote.yolov9.metrics import Matches, Scores
+from remote.yolov9.metrics import Ints, Matches, Scores
 from remote.yolov9.model import Detector
 
 
@@ -75,7 +75,8 @@ def match_batch(detections: Detections, targets: Targets, classes: int) -> Match
     """Matches of one batch."""
     boxes, labels = _padded(targets, len(detections.boxes))
     same = detections.classes[:, :, None] == labels[:, None, :]  # (B, D, G)
-    iou = (box_iou(detections.boxes, boxes) * same).double().cpu().numpy()
+    overlap = box_iou(detections.boxes, boxes)
+    iou = (overlap * same).double().cpu().numpy()
     valid = (detections.scores > 0).cpu().numpy()
     hit = metrics.match(iou, valid)
     truths = np.bincount(targets.classes.cpu().numpy(), minlength=classes)
@@ -84,6 +85,17 @@ def match_batch(detections: Detections, targets: Targets, classes: int) -> Match
         detections.scores.double().cpu().numpy()[valid],
         detections.classes.cpu().numpy()[valid],
         truths.astype(np.int64),
+        _confusion(detections, overlap, labels, classes),
+    )
+
+
+def _confusion(detections: Detections, overlap: Tensor, labels: Tensor, classes: int) -> Ints:
+    """overlap (B, D, G), labels (B, G) with -1 for padding -> (K + 1, K + 1)."""
+    certain = detections.scores >= metrics.CONFUSED_SCORE
+    most = int(certain.sum(1).max()) if certain.numel() else 0  # by descending score: the first so many
+    said = torch.where(certain, detections.classes, -1)[:, :most]
+    return metrics.confusion(
+        overlap[:, :most].double().cpu().numpy(), said.cpu().numpy(), labels.cpu().numpy(), classes
     )
 
 

@@ -1,7 +1,19 @@
 import numpy as np
 import pytest
 
-from remote.yolov9.metrics import THRESHOLDS, Matches, average_precision, join, match, score, score_classes
+from remote.yolov9.metrics import (
+    CONFUSED_IOU,
+    RECALLS,
+    THRESHOLDS,
+    Matches,
+    average_precision,
+    confusion,
+    curves,
+    join,
+    match,
+    score,
+    score_classes,
+)
 
 
 def slow_match(iou, valid):
@@ -85,3 +97,54 @@ def test_the_scores_are_the_means_of_those_of_the_classes_that_are_there():
     whole = score(matches)
     for name in ("precision", "recall", "map50", "map50_95"):
         assert getattr(whole, name) == pytest.approx(np.mean([getattr(found.scores, name) for found in each]))
+
+
+def slow_confusion(iou, detected, truths, classes):
+    result = np.zeros((classes + 1, classes + 1), int)
+    for b in range(len(iou)):
+        rows, columns = set(np.flatnonzero(detected[b] >= 0)), set(np.flatnonzero(truths[b] >= 0))
+        pairs = sorted((-iou[b, d, g], d, g) for d in rows for g in columns if iou[b, d, g] > CONFUSED_IOU)
+        for _, d, g in pairs:
+            if d in rows and g in columns:
+                result[detected[b, d], truths[b, g]] += 1
+                rows.remove(d)
+                columns.remove(g)
+        for d in rows:
+            result[detected[b, d], classes] += 1
+        for g in columns:
+            result[classes, truths[b, g]] += 1
+    return result
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_confusion_matrix_equals_the_greedy_loop(seed):
+    rng = np.random.default_rng(seed)
+    iou = rng.random((4, 12, 7)) * (rng.random((4, 12, 7)) < 0.6)
+    if seed % 2:
+        iou = iou.round(1)  # with ties
+    detected, truths = rng.integers(-1, 3, (4, 12)), rng.integers(-1, 3, (4, 7))
+    assert np.array_equal(confusion(iou, detected, truths, 3), slow_confusion(iou, detected, truths, 3))
+
+
+def test_every_detection_and_every_truth_is_in_the_confusion_matrix_once():
+    matrix = confusion(np.array([[[0.9, 0.0], [0.8, 0.0]]]), np.array([[0, 1]]), np.array([[1, 0]]), 2)
+    assert matrix.tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    assert confusion(np.zeros((2, 0, 0)), np.zeros((2, 0), int), np.zeros((2, 0), int), 1).tolist() == [[0, 0], [0, 0]]
+
+
+def test_joined_confusion_matrices_are_added_where_they_were_counted():
+    nothing = perfect()
+    counted = Matches(nothing.hit, nothing.scores, nothing.classes, nothing.truths, np.eye(4, dtype=int))
+    assert join([counted, nothing, counted]).confusion.tolist() == (2 * np.eye(4)).tolist()
+    assert join([nothing, nothing]).confusion is None
+
+
+def test_the_curve_over_recall_has_the_average_precision_as_its_mean():
+    rng = np.random.default_rng(7)
+    hit = np.sort(rng.random((90, 10)) < 0.6, axis=1)[:, ::-1]
+    matches = Matches(hit, rng.random(90), rng.integers(0, 3, 90), np.array([30, 0, 25]))
+    found = curves(matches)
+    assert found.classes.tolist() == [0, 2]
+    assert found.envelope.shape == (2, len(RECALLS))
+    assert found.envelope.mean() == pytest.approx(score(matches).map50)
+    assert (np.diff(found.recall) <= 0).all()
