@@ -134,6 +134,8 @@ class TrainConfig:
     """Preemptions an hour of this machine; 0: none are known."""
     checkpoint_seconds: float | None = None
     """Between two writes of last.pt; none: chosen from the hazard and the measured time of a save, see `interval`."""
+    plots: bool = False
+    """Also pictures of batches, labels and scores, and TensorBoard's file."""
     resume: bool = True
     """Continue from weights/last.pt where there is one."""
 
@@ -289,5 +291,6 @@ _CHECKS: dict[str, _Check] = {
     "val_interval": _or_none(_whole(1)),
     "hazard_per_hour": _number(0),
     "checkpoint_seconds": _or_none(_number(0)),
+    "plots": _flag,
     "resume": _flag,
 }

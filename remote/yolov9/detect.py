@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import colorsys
 import glob
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from remote.dataset import load_image
 from remote.dataset.pictures import SUFFIXES
@@ -88,19 +90,54 @@ def label_text(found: Sequence[Found], size: tuple[int, int], *, scores: bool = 
     return "".join(f"{line}\n" for line in lines)
 
 
-def drawn(picture: Image.Image, found: Sequence[Found], names: Sequence[str]) -> Image.Image:
-    """A copy with a box, a name and a score for each object."""
+def coco_rows(found: Sequence[Found], stem: str) -> list[dict[str, object]]:
+    """Results as COCO has them: the picture by its number, or by its name where that is none; x, y, width, height."""
+    picture = int(stem) if stem.isdecimal() else stem
+    boxes = [(one, one.box) for one in found]
+    return [
+        {
+            "image_id": picture,
+            "category_id": one.cls,
+            "bbox": [round(side, 3) for side in (x1, y1, x2 - x1, y2 - y1)],
+            "score": round(one.score, 5),
+        }
+        for one, (x1, y1, x2, y2) in boxes
+    ]
+
+
+def unique_stems(paths: Sequence[Path]) -> list[str]:
+    """The names of files without their suffix, with a number behind where one comes again."""
+    seen: Counter[str] = Counter()
+    stems = []
+    for path in paths:
+        seen[path.stem] += 1
+        stems.append(path.stem if seen[path.stem] == 1 else f"{path.stem}-{seen[path.stem]}")
+    return stems
+
+
+def drawn(picture: Image.Image, found: Sequence[Found], names: Sequence[str], *, scores: bool = True) -> Image.Image:
+    """A copy with a box, a name and, unless it is ground truth, a score for each object."""
     copy = picture.copy()
     draw = ImageDraw.Draw(copy)
+    font = _font()
     width = max(1, round(max(picture.size) / 400))
     for one in reversed(found):  # the best on top
         colour = _colour(one.cls)
         draw.rectangle(one.box, outline=colour, width=width)
-        text = f"{names[one.cls]} {one.score:.2f}"
-        left, top, right, bottom = draw.textbbox((one.box[0], max(0.0, one.box[1] - 12)), text)
+        text = f"{names[one.cls]} {one.score:.2f}" if scores else names[one.cls]
+        left, top, right, bottom = draw.textbbox((one.box[0], max(0.0, one.box[1] - 12)), text, font)
         draw.rectangle((left - 1, top - 1, right + 1, bottom + 1), fill=colour)
-        draw.text((one.box[0], max(0.0, one.box[1] - 12)), text, fill="white")
+        draw.text((one.box[0], max(0.0, one.box[1] - 12)), text, fill="white", font=font)
     return copy
+
+
+@cache
+def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """One with letters of many scripts where the system has it, for names of classes."""
+    try:
+        return ImageFont.truetype("DejaVuSans.ttf", 10)
+    except (OSError, ImportError):
+        return ImageFont.load_default()
 
 
 def _colour(cls: int) -> tuple[int, int, int]:

@@ -17,7 +17,7 @@ from remote.yolov9 import checkpoint, data, optim, snapshot
 from remote.yolov9.data import Batch, Batches
 from remote.yolov9.evaluate import Validation, evaluate, summarise
 from remote.yolov9.loss import Loss, Weighing, detection_loss
-from remote.yolov9.report import EpochRow
+from remote.yolov9.report import EpochRow, results_text
 from remote.yolov9.run import Run
 
 
@@ -41,6 +41,9 @@ def fit(run: Run) -> Ending:
         run.writer.wait()
     snapshot.ensure_best(run)
     run.reporter.finish()
+    if ending is Ending.DONE:
+        run.gallery.validated(data.ValSet(run.job.val), run.ema.model)
+        run.gallery.end(results_text(run.state.rows), run.validation.matches if run.validation else None)
     return ending
 
 
@@ -81,7 +84,9 @@ def train_one_epoch(run: Run, batches: Batches) -> bool:
         run.schedule.apply(run.optimizer, run.batches_done)
         # An optimiser step never spans two epochs, so that the end of an epoch is a place to resume from.
         updates = waiting + 1 >= run.schedule.accumulate(run.batches_done) or state.step + 1 == spe
-        loss = backward(run, next(batches), synchronise=updates)
+        batch = next(batches)
+        run.gallery.trained(run.batches_done, batch)
+        loss = backward(run, batch, synchronise=updates)
         state.losses += loss.terms
         state.step += 1
         waiting = 0 if updates else waiting + 1
@@ -151,6 +156,8 @@ def close_epoch(run: Run, validation: Validation | None) -> EpochRow:
     snapshot.check_finite(run)
     row = _row(run, validation)
     state.rows.append(row)
+    run.gallery.epoch(row)
+    run.validation = validation or run.validation
     if validation is not None and (state.best is None or row.fitness > state.best.fitness):
         state.best = row
         state.best_weights = checkpoint.half(run.ema.model.state_dict())

@@ -30,6 +30,8 @@ class Validation:
     scores: Scores
     losses: tuple[float, float, float]
     """Box, class and DFL term of the main head, mean over pictures."""
+    matches: Matches
+    """What the scores were made of."""
 
 
 @torch.no_grad()
@@ -68,7 +70,8 @@ def summarise(part: tuple[Matches, Tensor], ranks: Ranks) -> Validation:
     parts = ranks.gather((part[0], part[1].cpu()))
     sums = torch.stack([s for _, s in parts]).sum(0)
     box, cls, dfl = (sums[:3] / sums[3].clamp(min=1)).tolist()
-    return Validation(metrics.score(metrics.join([m for m, _ in parts])), (box, cls, dfl))
+    matches = metrics.join([m for m, _ in parts])
+    return Validation(metrics.score(matches), (box, cls, dfl), matches)
 
 
 def match_batch(detections: Detections, targets: Targets, classes: int) -> Matches:

@@ -6,9 +6,7 @@ centre x and y, width and height in pixels of the input, then K class probabilit
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,15 +18,16 @@ from torch import Tensor, nn
 
 from remote.yolov9.boxes import Grid, decode
 from remote.yolov9.model import Detector
+from remote.yolov9.optional import required
 from remote.yolov9.trained import Trained
 from remote.yolov9.variants import STRIDES
+from remote.yolov9.whole import whole
 
 FORMATS = ("onnx", "torchscript")
 OPSETS = range(12, 21)
 """Versions of ONNX operators that torch writes these graphs with."""
 PIXELS, PROBABILITY = 0.05, 1e-3
 """How far the boxes and the probabilities of an exported file may be from those of torch."""
-_NEEDED = ("onnx", "onnxruntime")
 
 
 class ExportError(Exception):
@@ -78,19 +77,14 @@ class Graph(nn.Module):
 
 
 def export(trained: Trained, form: str, path: Path, shape: Shape, opset: int = 17) -> Exported:
-    """Write `path` whole, after it was read again and compared. Raises ExportError, or OSError."""
+    """Write `path` whole, after it was read again and compared. Raises ExportError, MissingPackage, OSError."""
     graph = Graph(trained.model, shape.height, shape.width).eval()
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with torch.no_grad(), _quietly():
-            run = _WRITERS[form](graph, temporary, shape, trained, opset)
-            pixels, probability = _differences(graph, run, shape)
+    with whole(path) as temporary, torch.no_grad(), _quietly():
+        run = _WRITERS[form](graph, temporary, shape, trained, opset)
+        pixels, probability = _differences(graph, run, shape)
         if not (pixels <= PIXELS and probability <= PROBABILITY):
             far = f"boxes differ by {pixels:.3g} pixels and probabilities by {probability:.3g}"
             raise ExportError(f"{path.name} does not agree with torch: {far}")
-        os.replace(temporary, path)  # noqa: PTH105 - a rename over what is there
-    finally:
-        temporary.unlink(missing_ok=True)
     return Exported(path, pixels, probability)
 
 
@@ -112,12 +106,7 @@ def _differences(graph: Graph, run: _Run, shape: Shape) -> tuple[float, float]:
 def _write_onnx(graph: Graph, path: Path, shape: Shape, trained: Trained, opset: int) -> _Run:
     if opset not in OPSETS:
         raise ExportError(f"opset {opset}: expected {OPSETS[0]} to {OPSETS[-1]}")
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ExportError(f"{' and '.join(missing)} missing: pip install 'gpucost[export]'")
-    import onnx
-    import onnxruntime
-
+    onnx, onnxruntime = required("onnx", "export"), required("onnxruntime", "export")
     names = ["images", "output"]
     # The tracing exporter is the one that all versions of torch from 2.4 to 2.13 have, and the quicker one.
     torch.onnx.export(

@@ -18,6 +18,8 @@ from remote.yolov9 import data, optim
 from remote.yolov9.config import ConfigError, TrainConfig
 from remote.yolov9.data import Batch, Loading, Order, Source, TrainSet, ValSet
 from remote.yolov9.distributed import Ranks
+from remote.yolov9.evaluate import Validation
+from remote.yolov9.gallery import Gallery
 from remote.yolov9.interrupt import Interrupt
 from remote.yolov9.interval import Pace
 from remote.yolov9.model import Detector, build
@@ -83,6 +85,9 @@ class Run:
     state: State
     pace: Pace
     """When last.pt is due."""
+    gallery: Gallery
+    validation: Validation | None = None
+    """The last one of this process."""
     host: HostCopy = field(default_factory=HostCopy)
     """Where the snapshot of last.pt lies while it is written."""
     writer: Writer = field(default_factory=Writer)
@@ -132,6 +137,7 @@ def build_run(job: Job) -> Run:
         paths=paths,
         reporter=Reporter(paths, config.epochs, recipe.steps, leads=ranks.leads),
         state=State(losses=torch.zeros(3, device=device)),
+        gallery=Gallery(config.output, job.names, open=config.plots and ranks.leads),
         pace=Pace(config.checkpoint_seconds, config.hazard_per_hour, time.monotonic()),
     )
 

@@ -79,6 +79,8 @@ def _train(config: TrainConfig, ranks: Ranks, interrupt: Interrupt) -> int:
         write_hyp(run.paths.hyper_parameters, plan)
     if config.resume:
         restore.resume(run)
+    if not run.batches_done:
+        run.gallery.labels(chosen.train)
     return EXIT_INTERRUPTED if engine.fit(run) is engine.Ending.INTERRUPTED else EXIT_DONE
 
 

@@ -81,6 +81,7 @@ def add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add("--min-items", type=int, default=0, metavar="N", help="leave out pictures with fewer objects")
     add("--patience", type=int, default=100, metavar="EPOCHS", help="without anything better: end [%(default)s]")
     add("--noval", action="store_true", help="validate after the first and the last epoch alone")
+    add("--noplots", action="store_true", help="no pictures of batches, labels and scores, no file for TensorBoard")
     add("--seed", type=int, default=0)
     add(
         "--cache",
@@ -149,6 +150,7 @@ def configuration(asked: argparse.Namespace, gpus: Sequence[str]) -> TrainConfig
             "patience": asked.patience,
             "close_mosaic": asked.close_mosaic,
             "val_interval": asked.epochs if asked.noval else None,
+            "plots": not asked.noplots,
             "resume": False,
         }
     )

@@ -49,8 +49,31 @@ def test_a_run_lies_in_its_folder_and_the_next_one_beside_it(squares, tmp_path):
     folder = tmp_path / "runs/train/exp"
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert written >= {"weights/last.pt", "weights/best.pt", "results.csv", "opt.yaml", "hyp.yaml"}
+    assert written >= {
+        "labels.jpg",
+        "train_batch0.jpg",
+        "train_batch2.jpg",
+        "val_batch0_labels.jpg",
+        "val_batch0_pred.jpg",
+    }
+    assert written >= {"results.png", "confusion_matrix.png", "PR_curve.png", "F1_curve.png"}
+    assert len([name for name in written if name.startswith("events.")]) == 1
     assert commands.main([*argv, "--weights", str(folder / "weights/best.pt"), "--name", "exp"]) == 0
     assert (tmp_path / "runs/train/exp2/weights/best.pt").is_file()
+
+
+def test_without_the_packages_for_pictures_it_trains_all_the_same_with_one_note(squares, tmp_path, monkeypatch, caplog):
+    for package in ("matplotlib", "torch.utils.tensorboard"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert commands.main(["train", "--data", str(squares), *SMALL]) == 0
+    assert (tmp_path / "runs/train/exp/weights/best.pt").is_file()
+    assert (tmp_path / "runs/train/exp/train_batch0.jpg").is_file()
+    assert len([m for m in caplog.messages if "are not made" in m]) == 1
+
+
+def test_noplots_makes_none(squares, tmp_path):
+    assert commands.main(["train", "--data", str(squares), *SMALL, "--noplots"]) == 0
+    assert not [path.name for path in (tmp_path / "runs/train/exp").iterdir() if path.suffix in (".jpg", ".png")]
 
 
 def test_it_goes_on_with_the_newest_run_as_that_was_begun(squares, tmp_path):

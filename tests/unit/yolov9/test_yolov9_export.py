@@ -9,6 +9,7 @@ from remote.yolov9 import commands, export
 from remote.yolov9.checkpoint import half, save
 from remote.yolov9.export import ExportError, Shape
 from remote.yolov9.model import build
+from remote.yolov9.optional import MissingPackage
 from remote.yolov9.trained import load_trained
 
 NAMES = ["disc", "квадрат"]
@@ -91,10 +92,11 @@ def test_a_file_that_does_not_agree_is_not_left_there(trained, tmp_path, monkeyp
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_missing_packages_are_named_with_the_way_to_get_them(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr(export.importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(ExportError, match=r"onnx and onnxruntime missing: pip install 'gpucost\[export\]'"):
+def test_a_missing_package_is_named_with_the_way_to_get_it(trained, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingPackage, match=r"onnxruntime cannot be imported .*: pip install 'gpucost\[export\]'"):
         export.export(trained, "onnx", tmp_path / "d.onnx", Shape(1, 64, 64))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_writes_beside_the_weights(weights, capsys, caplog):
