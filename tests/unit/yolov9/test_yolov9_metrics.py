@@ -1,6 +1,10 @@
 import numpy as np
 import pytest
+import torch
 
+from remote.yolov9.assigner import Targets
+from remote.yolov9.boxes import Detections
+from remote.yolov9.evaluate import match_batch
 from remote.yolov9.metrics import (
     CONFUSED_IOU,
     RECALLS,
@@ -148,3 +152,18 @@ def test_the_curve_over_recall_has_the_average_precision_as_its_mean():
     assert found.envelope.shape == (2, len(RECALLS))
     assert found.envelope.mean() == pytest.approx(score(matches).map50)
     assert (np.diff(found.recall) <= 0).all()
+
+
+def test_the_confusion_matrix_of_a_batch_counts_certain_detections_whatever_their_class():
+    truth = torch.tensor([[0.0, 0, 10, 10], [20, 20, 40, 40], [50, 50, 60, 60]])
+    targets = Targets(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), truth)
+    boxes = torch.stack((truth[[0, 1, 1]], truth[[2, 0, 0]]))
+    scores = torch.tensor([[0.9, 0.8, 0.7], [0.24, 0.0, 0.0]])  # found, taken for 0, found twice; not certain, padding
+    found = match_batch(Detections(boxes, scores, torch.tensor([[0, 0, 1], [1, 0, 0]])), targets, 2)
+    assert found.confusion.tolist() == [[1, 1, 0], [0, 0, 1], [0, 1, 0]]
+
+
+def test_a_batch_without_detections_misses_every_truth():
+    targets = Targets(torch.tensor([0]), torch.tensor([1]), torch.tensor([[0.0, 0, 10, 10]]))
+    nothing = Detections(torch.zeros(1, 0, 4), torch.zeros(1, 0), torch.zeros(1, 0, dtype=torch.int64))
+    assert match_batch(nothing, targets, 2).confusion.tolist() == [[0, 0, 0], [0, 0, 0], [0, 1, 0]]
