@@ -125,9 +125,11 @@ def drawn(picture: Image.Image, found: Sequence[Found], names: Sequence[str], *,
         colour = _colour(one.cls)
         draw.rectangle(one.box, outline=colour, width=width)
         text = f"{names[one.cls]} {one.score:.2f}" if scores else names[one.cls]
-        left, top, right, bottom = draw.textbbox((one.box[0], max(0.0, one.box[1] - 12)), text, font)
+        # Above the box, and inside the picture: whatever is cut off there says nothing.
+        corner = (max(0.0, min(one.box[0], copy.width - draw.textlength(text, font))), max(0.0, one.box[1] - 12))
+        left, top, right, bottom = draw.textbbox(corner, text, font)
         draw.rectangle((left - 1, top - 1, right + 1, bottom + 1), fill=colour)
-        draw.text((one.box[0], max(0.0, one.box[1] - 12)), text, fill="white", font=font)
+        draw.text(corner, text, fill="white", font=font)
     return copy
 
 

@@ -27,6 +27,8 @@ MOST = 16
 """Pictures of a batch that are shown."""
 _SIDE = 1920
 """Of the mosaic, in pixels at most."""
+_LEAST = 320
+"""Of a picture: names would cover smaller ones."""
 
 
 def draw_labels_of(batch: Batch, names: Sequence[str], path: Path) -> Path:
@@ -74,7 +76,7 @@ def _draw(images: Tensor, found: Sequence[Sequence[Found]], names: Sequence[str]
     count = min(len(images), MOST)
     columns = math.ceil(math.sqrt(count))
     height, width = images.shape[2:]
-    longer = min(max(height, width), _SIDE // columns)
+    longer = min(max(height, width, _LEAST), _SIDE // columns)
     cell = (max(1, width * longer // max(height, width)), max(1, height * longer // max(height, width)))
     sheet = Image.new("RGB", (columns * cell[0], -(-count // columns) * cell[1]), (FILL,) * 3)
     for place in range(count):

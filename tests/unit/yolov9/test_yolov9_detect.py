@@ -70,6 +70,19 @@ def test_drawing_changes_a_copy_where_the_box_is():
     assert (after[60:80, 70:130] == before[60:80, 70:130]).all()
 
 
+def test_a_name_is_drawn_inside_the_picture_also_where_the_box_is_at_its_right():
+    narrow = np.asarray(drawn(painted(200, 100, (0, 0, 1, 1)), [Found(0, 0.5, (190.0, 40.0, 199.0, 90.0))], NAMES))
+    assert (narrow[28:38, 150:185] != 230).any(), "it begins left of the box"
+
+
+def test_ground_truth_is_drawn_without_a_score():
+    found = [Found(0, 1.0, (50.0, 40.0, 150.0, 90.0))]
+    with_score, without = (drawn(painted(200, 100, (0, 0, 1, 1)), found, NAMES, scores=on) for on in (True, False))
+    changed = np.argwhere((np.asarray(with_score) != np.asarray(without)).any(-1))
+    assert changed[:, 0].max() < 40, "the boxes are the same"
+    assert (np.asarray(without)[28:38, 90:] == 230).all(), "behind the name is nothing"
+
+
 @pytest.fixture
 def pictures(tmp_path):
     folder = tmp_path / "pictures"

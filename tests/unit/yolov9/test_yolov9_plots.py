@@ -117,21 +117,21 @@ def test_without_matplotlib_there_is_one_typed_error_and_no_file(tmp_path, monke
     assert not list(tmp_path.iterdir())
 
 
-def a_batch(pictures, height=64, width=96):
+def a_batch(pictures, height=320, width=480):
     images = torch.full((pictures, 3, height, width), 200, dtype=torch.uint8)
-    boxes = torch.tensor([[10.0, 20.0, 50.0, 60.0]]).repeat(pictures, 1)
+    boxes = torch.tensor([[50.0, 100.0, 250.0, 300.0]]).repeat(pictures, 1)
     return Batch(images, Targets(torch.arange(pictures), torch.zeros(pictures, dtype=torch.long), boxes))
 
 
 @pytest.mark.parametrize(
-    ("pictures", "size"), [(1, (96, 64)), (3, (192, 128)), (16, (384, 256)), (20, (384, 256))], ids=str
+    ("pictures", "size"), [(1, (480, 320)), (3, (960, 640)), (16, (1920, 1280)), (20, (1920, 1280))], ids=str
 )
 def test_a_mosaic_shows_up_to_sixteen_pictures_with_their_boxes(tmp_path, pictures, size):
     path = mosaics.draw_labels_of(a_batch(pictures), NAMES[3], tmp_path / "train_batch0.jpg")
     shown = pixels(path)
     assert shown.shape[:2] == size[::-1]
-    assert abs(shown[2, 90] - 200).max() < 12, "the picture"
-    assert abs(shown[40, 10] - 200).max() > 60, "the left side of the first box"
+    assert abs(shown[10, 450] - 200).max() < 12, "the picture"
+    assert abs(shown[200, 50] - 200).max() > 60, "the left side of the first box"
     if pictures == 3:
         assert abs(shown[-5, -5] - FILL).max() < 12, "nothing in the last place"
 
@@ -139,14 +139,18 @@ def test_a_mosaic_shows_up_to_sixteen_pictures_with_their_boxes(tmp_path, pictur
 def test_large_pictures_are_shown_smaller_and_their_boxes_with_them(tmp_path):
     shown = pixels(mosaics.draw_labels_of(a_batch(4, 1280, 1280), NAMES[3], tmp_path / "batch.jpg"))
     assert shown.shape == (1920, 1920, 3)
-    assert abs(shown[30, 8] - 200).max() > 60, "10, 40 of the first picture, three quarters as large"
+    assert abs(shown[150, 37] - 200).max() > 60, "50, 200 of the first picture, three quarters as large"
+
+
+def test_small_pictures_are_enlarged_until_names_leave_something_of_them(tmp_path):
+    assert pixels(mosaics.draw_labels_of(a_batch(1, 32, 64), NAMES[3], tmp_path / "batch.jpg")).shape == (160, 320, 3)
 
 
 def test_padding_of_detections_is_not_drawn_and_ground_truth_is_as_it_is_labelled():
     boxes = torch.tensor([[[1.0, 2, 3, 4], [0, 0, 0, 0]]])
     found = Detections(boxes, torch.tensor([[0.5, 0.0]]), torch.tensor([[2, 0]]))
     assert mosaics.detected(found) == [[Found(2, 0.5, (1.0, 2.0, 3.0, 4.0))]]
-    assert mosaics.labelled(a_batch(2))[1] == [Found(0, 1.0, (10.0, 20.0, 50.0, 60.0))]
+    assert mosaics.labelled(a_batch(2))[1] == [Found(0, 1.0, (50.0, 100.0, 250.0, 300.0))]
 
 
 def test_coco_rows_have_corner_and_size_and_the_number_of_the_picture():
