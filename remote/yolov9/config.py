@@ -130,6 +130,8 @@ class TrainConfig:
     """Last epochs without mosaic; none: the recipe decides."""
     val_interval: int | None = None
     """Epochs from one validation to the next; none: as often as it costs little. The last epoch always validates."""
+    save_period: int = 0
+    """Epochs from one epochN.pt that is kept to the next; 0: none are."""
     hazard_per_hour: float = 0.0
     """Preemptions an hour of this machine; 0: none are known."""
     checkpoint_seconds: float | None = None
@@ -289,6 +291,7 @@ _CHECKS: dict[str, _Check] = {
     "patience": _whole(0),
     "close_mosaic": _or_none(_whole(0)),
     "val_interval": _or_none(_whole(1)),
+    "save_period": _whole(0),
     "hazard_per_hour": _number(0),
     "checkpoint_seconds": _or_none(_number(0)),
     "plots": _flag,

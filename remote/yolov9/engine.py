@@ -162,6 +162,7 @@ def close_epoch(run: Run, validation: Validation | None) -> EpochRow:
         state.best = row
         state.best_weights = checkpoint.half(run.ema.model.state_dict())
         snapshot.save_best(run)
+    snapshot.save_epoch(run)
     state.epoch, state.step = state.epoch + 1, 0
     state.losses.zero_()
     return row

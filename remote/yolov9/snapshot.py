@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from torch import Tensor
+
 from remote.yolov9 import checkpoint, optim
 from remote.yolov9.report import EpochRow
 from remote.yolov9.run import Run
@@ -63,16 +65,24 @@ def save_last(run: Run) -> None:
         run.reporter.saved(run.batches_done, run.state.epoch)
 
 
+def save_epoch(run: Run) -> None:
+    """Have epochN.pt, which is never written over, written beside the training where its epoch is one to keep."""
+    period, number = run.job.config.save_period, run.state.epoch + 1
+    if run.ranks.leads and period and number % period == 0:
+        content = _weights_content(run, run.state.rows[-1], checkpoint.half(run.ema.model.state_dict()))
+        run.writer.write(run.paths.weights / f"epoch{number}.pt", content)
+
+
 def save_best(run: Run) -> None:
     """Have best.pt written beside the training."""
     if run.ranks.leads and run.state.best is not None:
-        run.writer.write(run.paths.best, _best_content(run, run.state.best))
+        run.writer.write(run.paths.best, _weights_content(run, run.state.best, run.state.best_weights))
 
 
 def ensure_best(run: Run) -> None:
     """At the end: write best.pt if that did not succeed before. Raises OSError."""
     if run.state.best is not None and run.writer.failed(run.paths.best):
-        run.writer.write_now(run.paths.best, _best_content(run, run.state.best))
+        run.writer.write_now(run.paths.best, _weights_content(run, run.state.best, run.state.best_weights))
 
 
 def content(run: Run) -> checkpoint.State:
@@ -94,16 +104,16 @@ def content(run: Run) -> checkpoint.State:
     }
 
 
-def _best_content(run: Run, best: EpochRow) -> checkpoint.State:
+def _weights_content(run: Run, row: EpochRow, weights: dict[str, Tensor]) -> checkpoint.State:
     """What is needed to run the detector, and nothing else; its tensors never change."""
     return {
         "model": run.job.config.model,
         "names": list(run.job.names),
         "image_size": run.job.config.image_size,
-        "epoch": best.epoch,
-        "map50": best.map50,
-        "map50_95": best.map50_95,
-        "weights": run.state.best_weights,
+        "epoch": row.epoch,
+        "map50": row.map50,
+        "map50_95": row.map50_95,
+        "weights": weights,
     }
 
 

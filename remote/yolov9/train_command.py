@@ -40,7 +40,6 @@ _AMP = {"": "auto", "true": "auto", "1": "auto", "false": "off", "0": "off"}
 _WITHOUT_EFFECT = ("--image-weights", "--noautoanchor", "--nosave", "--quad", "--rect")
 _WITHOUT_EFFECT_VALUED = (
     "--artifact_alias", "--bbox_interval", "--bucket", "--entity", "--label-smoothing", "--local-rank", "--local_rank",
-    "--save-period",
 )  # fmt: skip
 
 
@@ -82,6 +81,7 @@ def add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add("--patience", type=int, default=100, metavar="EPOCHS", help="without anything better: end [%(default)s]")
     add("--noval", action="store_true", help="validate after the first and the last epoch alone")
     add("--noplots", action="store_true", help="no pictures of batches, labels and scores, no file for TensorBoard")
+    add("--save-period", type=int, default=-1, metavar="EPOCHS", help="keep epochN.pt each so many epochs [none]")
     add("--seed", type=int, default=0)
     add(
         "--cache",
@@ -143,6 +143,7 @@ def configuration(asked: argparse.Namespace, gpus: Sequence[str]) -> TrainConfig
             "sync_bn": asked.sync_bn,
             "single_cls": asked.single_cls,
             "min_items": asked.min_items,
+            "save_period": max(asked.save_period, 0),
             "seed": asked.seed,
             "device": "cuda" if gpus else asked.device or "auto",
             "amp": _AMP.get(asked.amp.lower(), asked.amp.lower()),

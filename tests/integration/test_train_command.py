@@ -102,12 +102,12 @@ def test_every_flag_reaches_the_training(squares, asked_for, caplog):
     assert (config.close_mosaic, config.amp, config.accumulate, config.sync_bn) == (15, "auto", 4, True)
     assert (config.optimizer, config.lr_schedule, config.patience, config.seed) == ("sgd", "cosine", 30, 7)
     assert (config.single_cls, config.freeze, config.multi_scale) == (True, (0, 1, 2), True)
-    assert (config.val_interval, config.resume) == (500, False)
+    assert (config.val_interval, config.resume, config.save_period) == (500, False, 10)
     assert (config.hyp["lr0"], config.hyp["mixup"], config.hyp["scale"]) == (0.01, 0.15, 0.9)
     assert config.output == train_command.Path("out/yolov9-c")
     assert train_command.os.environ["CUDA_VISIBLE_DEVICES"] == "0"
     without = [m for m in caplog.messages if "without effect" in m]
-    assert without == ["without effect here: --rect, --save-period, --label-smoothing, --local_rank"]
+    assert without == ["without effect here: --rect, --label-smoothing, --local_rank"]
 
 
 def test_several_gpus_get_a_process_each(squares, monkeypatch):

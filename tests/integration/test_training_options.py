@@ -28,6 +28,7 @@ from remote.protocol import EXIT_BAD_INPUT
 from remote.yolov9 import engine
 from remote.yolov9 import train as trainer
 from remote.yolov9.config import ConfigError, TrainConfig
+from remote.yolov9.pretrained import read_pretrained
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +152,15 @@ def test_the_first_epoch_is_validated_whatever_the_interval_is(config):
     raw = config(epochs=4, val_interval=3)
     engine.fit(start(raw))
     assert [row["val/cls_loss"] != "nan" for row in rows(raw)] == [True, False, True, True]
+
+
+def test_weights_of_each_so_many_epochs_are_kept(config):
+    raw = config(epochs=5, save_period=2)
+    engine.fit(start(raw))
+    kept = [weights(raw, f"epoch{number}.pt") for number in (2, 4)]
+    assert sorted(path.name for path in weights(raw).parent.glob("epoch*")) == [path.name for path in kept]
+    second, fourth = (read_pretrained(path).state["layers.0.conv.weight"] for path in kept)
+    assert not torch.equal(second, fourth)
 
 
 def test_what_is_wrong_with_the_validation_shows_before_anything_is_trained(config, monkeypatch):

@@ -22,8 +22,8 @@ def test_the_list_of_keys_is_frozen():
     assert sorted(_CHECKS) == [
         "accumulate", "amp", "batch", "checkpoint_seconds", "close_mosaic", "data", "device", "epochs", "freeze",
         "hazard_per_hour", "hyp", "image_size", "lr_schedule", "min_items", "model", "multi_scale", "optimizer",
-        "output", "patience", "plots", "resume", "seed", "single_cls", "sync_bn", "threads", "val_interval", "weights",
-        "workers",
+        "output", "patience", "plots", "resume", "save_period", "seed", "single_cls", "sync_bn", "threads",
+        "val_interval", "weights", "workers",
     ]  # fmt: skip
 
 
