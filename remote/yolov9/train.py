@@ -53,6 +53,8 @@ def _train(config: TrainConfig, ranks: Ranks, interrupt: Interrupt) -> int:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     device = choose_device(config.device, ranks.local)
+    if config.multi_scale:
+        torch.backends.cudnn.benchmark = False  # it tries all algorithms at each new size: 3 img/s on an H200
     weights = read_pretrained(config.weights) if config.weights else None
     dataset = open_dataset(config.data)
     log_notes(dataset.notes)
