@@ -8,9 +8,9 @@ DRILL_REPORT ?= .scratch/drills.md
 
 .PHONY: demo test drill test-deps lint clean check-python
 
-# Any data set: make demo DATA=path/to/folder-or-archive
+# Any data set: make demo DATA=path/to/folder-or-archive, and for so long: EPOCHS=4
 demo: $(BIN)/.installed
-	$(BIN)/gpucost train templates/quickstart.yaml --cloud sandbox --budget 1 --yes $(if $(DATA),--data '$(DATA)' --name demo-data)
+	$(BIN)/gpucost train templates/quickstart.yaml --cloud sandbox --budget 1 --yes $(if $(EPOCHS),--epochs $(EPOCHS)) $(if $(DATA),--data '$(DATA)' --name demo-data)
 	$(BIN)/gpucost report --csv costs.csv
 
 test: $(BIN)/.installed-dev
