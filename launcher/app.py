@@ -27,7 +27,7 @@ from launcher.planning import next_plan, no_plan
 from launcher.providers.interface import RefusedError, UnreachableError
 from launcher.recovery import epochs_done, verdict
 from launcher.report import Happened, Note
-from launcher.results import collect
+from launcher.results import collect, kept_results
 from launcher.run import Run, State, advance
 from launcher.services import Services
 from launcher.ssh import SshError, drop_unusable_key
@@ -165,8 +165,9 @@ def _new_limits(run: Run, limits: Limits, context: Context) -> Event | None:
 
 def _collect_again(run: Run, context: Context) -> Run:
     """Copy the results of a run that is done. Raises BadInput where they were copied at its end, StorageError."""
-    if run.collected and Path(run.results_dir).is_dir():
-        raise BadInput(f"run {run.run_id} is done", hint=f"its results are in {run.results_dir}")
+    kept = kept_results(run)
+    if run.collected and kept is not None:
+        raise BadInput(f"run {run.run_id} is done", hint=f"its results are in {kept}")
     tasks = parse(run.opened.job, {}, run.run_id).task_names
     with _connected(run, context) as cloud:
         try:

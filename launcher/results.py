@@ -12,6 +12,9 @@ from launcher.storage.interface import ObjectStore
 from remote import protocol
 from remote.protocol import ArtifactList, ProtocolError, StoredRun
 
+OWNER = ".run_id"
+"""A file in a folder of results that says whose they are."""
+
 
 class ResultsDamaged(GpucostError):
     """What was downloaded is not what the machine uploaded."""
@@ -40,28 +43,59 @@ def artifact_list(run: Run, task: str, store: ObjectStore) -> ArtifactList | Non
         raise ResultsDamaged(str(error), hint="the files themselves may still be in the storage") from error
 
 
-def results_folder(run: Run, task: str, tasks: tuple[str, ...]) -> Path:
-    """Where a task's results go: the run's own folder, or one inside it where there are several tasks."""
-    return Path(run.results_dir) / (task if len(tasks) > 1 else "")
+def kept_results(run: Run) -> Path | None:
+    """Where the results of a run lie here: in its folder, or where that was moved to for a later run; None: nowhere."""
+    folder = Path(run.results_dir)
+    places = (folder, moved_folder(folder, run.run_id))
+    return next((place for place in places if place.is_dir() and _owner(place) in (run.run_id, None)), None)
+
+
+def moved_folder(folder: Path, run_id: str) -> Path:
+    """What the folder of that run's results is called once a later run of the same name has it."""
+    return folder.parent / f"{folder.name}-{run_id}"
+
+
+def task_folder(folder: Path, task: str, tasks: tuple[str, ...]) -> Path:
+    """Where a task's results are in the folder of a run: in itself, or in one inside it where there are several."""
+    return folder / (task if len(tasks) > 1 else "")
+
+
+def _owner(folder: Path) -> str | None:
+    """Id of the run whose results are in a folder, where it says so."""
+    try:
+        return (folder / OWNER).read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+
+def _make_room(run: Run) -> Path:
+    """The run's folder, in which there is nothing of another run: what is there of one is moved aside, whole."""
+    folder = Path(run.results_dir)
+    before = _owner(folder)
+    if before is not None and before != run.run_id:
+        folder.rename(moved_folder(folder, before))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / OWNER).write_text(f"{run.run_id}\n", encoding="utf-8")
+    return folder
 
 
 def collect(run: Run, tasks: tuple[str, ...], store: ObjectStore) -> Collected:
     """Copy each task's final files to `results_dir` (`results_dir/TASK` where there are several).
 
-    Files that are there already with the right digest are left alone. Raises StorageError, ResultsDamaged.
+    Files that are there already with the right digest are left alone, those of an earlier run of the same name moved
+    aside. Raises StorageError, ResultsDamaged, OSError.
     """
-    copied = size = 0
-    missing = []
-    for task in tasks:
-        listed = artifact_list(run, task, store)
-        if listed is None:
-            missing.append(task)
-            continue
-        folder = results_folder(run, task, tasks)
-        size += sum(artifact.size for artifact in listed.files)
-        for artifact in listed.files:
-            copied += _fetch(run, task, artifact.name, artifact.sha256, folder, store)
-    return Collected(copied, tuple(missing), size)
+    lists = {task: artifact_list(run, task, store) for task in tasks}
+    found = {task: listed.files for task, listed in lists.items() if listed is not None}
+    copied = 0
+    if found:
+        room = _make_room(run)
+        for task, files in found.items():
+            folder = task_folder(room, task, tasks)
+            copied += sum(_fetch(run, task, each.name, each.sha256, folder, store) for each in files)
+    missing = tuple(task for task in tasks if task not in found)
+    size = sum(each.size for files in found.values() for each in files)
+    return Collected(copied, missing, size)
 
 
 def _fetch(run: Run, task: str, name: str, digest: str, folder: Path, store: ObjectStore) -> int:

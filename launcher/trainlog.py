@@ -6,7 +6,7 @@ from launcher import wiring
 from launcher.context import Context
 from launcher.errors import BadInput, ProviderError
 from launcher.machine import shown_log
-from launcher.results import results_folder
+from launcher.results import kept_results, task_folder
 from launcher.run import Run
 from launcher.storage.interface import StorageError
 from remote.protocol import StoredRun
@@ -16,8 +16,9 @@ _LOG = "train.log"
 
 def kept_log(run: Run, task: str, tasks: tuple[str, ...], context: Context) -> str:
     """The whole log from the results folder, else from the storage. Raises BadInput where neither has one."""
-    kept = results_folder(run, task, tasks) / _LOG
-    if kept.exists():
+    folder = kept_results(run)
+    kept = None if folder is None else task_folder(folder, task, tasks) / _LOG
+    if kept is not None and kept.exists():
         return shown_log(kept.read_bytes().decode("utf-8", "replace"))
     if not run.attempt:
         raise BadInput(f"run {run.run_id} has no log yet", hint=f"results will be in {run.results_dir}")

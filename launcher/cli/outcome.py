@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 import click
 
@@ -13,6 +12,7 @@ from launcher.cli.documents import run_document
 from launcher.errors import ExitCode
 from launcher.events import Outcome
 from launcher.recovery import EXIT_CODES, resume_command
+from launcher.results import kept_results
 from launcher.run import Run
 
 
@@ -35,8 +35,8 @@ def _print(run: Run, *, as_json: bool) -> None:
         print_json("run", run_document(run))
     else:
         click.echo(render.show_receipt(run))
-        results = Path(run.results_dir)
-        if results.is_dir():
+        results = kept_results(run)
+        if results is not None:
             click.echo(f"results: {results}")
     if run.outcome is not Outcome.DONE:
         code = f" (the trainer's code: {run.exit_code})" if run.exit_code is not None else ""

@@ -40,7 +40,7 @@ def test_a_run_goes_from_plan_to_receipt_and_leaves_nothing(tmp_path):
     assert (run.attempt, run.preemptions, run.artifacts) == (1, 0, 3)
     assert run.selection.offer == SPOT_EAST
     results = tmp_path / "runs" / "job"
-    assert sorted(path.name for path in results.iterdir()) == ["best.pt", "results.csv", "train.log"]
+    assert sorted(path.name for path in results.iterdir()) == [".run_id", "best.pt", "results.csv", "train.log"]
 
 
 def test_progress_and_money_are_told_at_every_look(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from memory_object_store import FakeStore
 from run_cases import RUN_ID, opened
 
-from launcher.results import Collected, ResultsDamaged, collect, sha256_of
+from launcher.results import OWNER, Collected, ResultsDamaged, collect, kept_results, moved_folder, sha256_of
 from launcher.run import opened as open_run
 from launcher.storage.interface import StorageError
 from remote import protocol
@@ -37,7 +37,34 @@ def stored(*tasks, files=FILES, damage=None):
 def test_the_files_of_one_training_lie_in_the_results_folder(tmp_path, run):
     assert collect(run, ("job",), stored("job")) == Collected(3, (), 27)
     folder = tmp_path / "runs" / "job"
-    assert {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()} == FILES
+    assert {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()} == {
+        **FILES, OWNER: f"{RUN_ID}\n".encode(),
+    }  # fmt: skip
+
+
+def test_a_later_run_of_the_same_name_moves_the_results_of_the_one_before_aside_whole(tmp_path, run):
+    collect(run, ("job",), stored("job"))
+    folder = tmp_path / "runs" / "job"
+    later_id = RUN_ID.replace("-", "-f", 1)
+    later = replace(run, opened=replace(run.opened, run_id=later_id))
+    store = FakeStore()
+    collect(later, ("job",), store)  # it has nothing: nothing is moved for it
+    assert kept_results(run) == folder
+    store.objects |= {key.replace(RUN_ID, later_id): value for key, value in stored("job").objects.items()}
+    (folder / "notes.txt").write_text("mine")
+    collect(later, ("job",), store)
+    moved = moved_folder(folder, RUN_ID)
+    assert (moved / "notes.txt").read_text() == "mine"
+    assert not (folder / "notes.txt").exists()
+    assert kept_results(run) == moved
+    assert kept_results(later) == folder
+
+
+def test_there_are_no_results_where_the_folder_is_another_runs(tmp_path, run):
+    assert kept_results(run) is None
+    (tmp_path / "runs" / "job").mkdir(parents=True)
+    (tmp_path / "runs" / "job" / OWNER).write_text("another\n")
+    assert kept_results(run) is None
 
 
 def test_several_trainings_get_a_folder_each(tmp_path, run):
@@ -71,7 +98,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path, run, name):
     store = stored("job", files={name: b"x"})
     with pytest.raises(ResultsDamaged, match="outside the folder"):
         collect(run, ("job",), store)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [OWNER]
 
 
 @pytest.mark.parametrize("text", [b"{", b"\xff\xfe", b'{"schema": 99}', b'{"schema": 1, "task": "job"}'])
