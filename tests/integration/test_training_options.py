@@ -36,6 +36,14 @@ def squares(tmp_path_factory):
     return make_squares(tmp_path_factory.mktemp("squares"))
 
 
+@pytest.fixture(scope="module")
+def first_weights(squares, tmp_path_factory):
+    """best.pt of a training of one epoch."""
+    raw = settings(squares, tmp_path_factory.mktemp("first"), epochs=1)
+    engine.fit(start(raw))
+    return weights(raw, "best.pt")
+
+
 @pytest.fixture
 def config(squares, tmp_path):
     return lambda output="out", **changes: settings(squares, tmp_path / output, **changes)
@@ -49,15 +57,13 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-def test_weights_of_another_training_are_where_a_new_one_begins(config, caplog):
+def test_weights_of_another_training_are_where_a_new_one_begins(config, first_weights, caplog):
     caplog.set_level("INFO")
-    first = config("first", epochs=1)
-    engine.fit(start(first))
-    found = torch.load(weights(first, "best.pt"), weights_only=True)["weights"]
-    run = build(config("second", weights=str(weights(first, "best.pt"))))
+    found = torch.load(first_weights, weights_only=True)["weights"]
+    run = build(config("second", weights=str(first_weights)))
     assert all(torch.equal(tensor.to(found[key].dtype), found[key]) for key, tensor in run.model.state_dict().items())
     assert "1772 tensors copied, 0 begin afresh" in caplog.text
-    fewer = build(config("third", weights=str(weights(first, "best.pt")), single_cls=True))
+    fewer = build(config("third", weights=str(first_weights), single_cls=True))
     assert fewer.job.names == ("item",)
     assert "1760 tensors copied, 12 begin afresh" in caplog.text
 
@@ -72,10 +78,8 @@ def test_weights_of_another_training_are_where_a_new_one_begins(config, caplog):
         ({"min_items": 3}, "error: min_items is 3: no picture of train has so many objects"),
     ],
 )
-def test_what_cannot_be_begun_with_is_one_line_and_exit_2(config, tmp_path, changes, said):
-    first = config("first", epochs=1)
-    engine.fit(start(first))
-    done = train(config("second", **{"weights": str(weights(first, "best.pt")), **changes}), tmp_path)
+def test_what_cannot_be_begun_with_is_one_line_and_exit_2(config, first_weights, tmp_path, changes, said):
+    done = train(config("second", **{"weights": str(first_weights), **changes}), tmp_path)
     assert done.returncode == EXIT_BAD_INPUT
     assert [line for line in done.stderr.splitlines() if not line.startswith(("note", "/"))][-1] == said
 
