@@ -89,8 +89,8 @@ def agree(journal: Journal, mirror: Mirror, report: Reporter, *, only_forward: b
         mine = _that_follow([], mirror, stored) + mine[stored:]
         journal.replace(mine)
         report(Note(f"the damaged journal {journal.path} was mended from its copy in the storage"))
-    common = next((n for n in range(min(stored, len(mine)), 0, -1) if is_record(mirror.record(n))), 0)
-    if common and mirror.record(common) != mine[common - 1]:
+    common, theirs = _last_common(mirror, min(stored, len(mine)))
+    if common and theirs != mine[common - 1]:
         if only_forward:
             return
         mine = _that_follow([], mirror, stored)
@@ -104,6 +104,12 @@ def agree(journal: Journal, mirror: Mirror, report: Reporter, *, only_forward: b
     if not only_forward:
         _mend(mirror, mine[:stored], report)
     mirror.begin(min(stored, len(mine)), mine[stored:])
+
+
+def _last_common(mirror: Mirror, most: int) -> tuple[int, str]:
+    """Number and line of the last whole record among the first so many of the copy; 0 where there is none."""
+    lines = ((number, mirror.record(number)) for number in range(most, 0, -1))
+    return next(((number, line) for number, line in lines if is_record(line)), (0, ""))
 
 
 def _covers(mirror: Mirror, stored: int, mine: Sequence[str]) -> bool:

@@ -81,16 +81,16 @@ def encode(sequence: int, event: Event) -> str:
     )
 
 
-def decode(line: str, origin: str) -> Event:
-    """Event of one line. Raises Unreadable that names `origin`: damage, or a schema that this version does not read."""
+def decode(line: str, origin: str, hint: str = "restore the file from a backup; gpucost never edits it") -> Event:
+    """Event of one line.
+
+    Raises Unreadable that names `origin`: damage, with `hint`, or a schema that this version does not read.
+    """
     try:
         record: dict[str, Any] = json.loads(line)
         schema, name, body = record["schema"], record["type"], record["event"]
     except (ValueError, KeyError, TypeError) as error:
-        raise Unreadable(
-            f"{origin} is damaged: {error}",
-            hint="give the run's URL instead, s3://.../RUN_ID: its copy in the storage is taken where it is whole",
-        ) from error
+        raise Unreadable(f"{origin} is damaged: {error}", hint=hint) from error
     if schema != SCHEMA:
         raise Unreadable(
             f"{origin} has schema {schema}, this version reads {SCHEMA}", hint="use the gpucost that wrote it"
@@ -113,7 +113,8 @@ class Journal:
 
     def events(self) -> list[Event]:
         """All events so far, the torn last line left out. Raises Unreadable for other damage."""
-        return [decode(line, f"{self.path} line {number}") for number, line in enumerate(self.lines(), 1)]
+        hint = "give the run's URL instead, s3://.../RUN_ID: its copy in the storage is taken where it is whole"
+        return [decode(line, f"{self.path} line {number}", hint) for number, line in enumerate(self.lines(), 1)]
 
     def lines(self) -> list[str]:
         """The records as they are written, the torn last one left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from remote.protocol import ArtifactList, ProtocolError, StoredRun
 
 OWNER = ".run_id"
 """A file in a folder of results that says whose they are."""
+_PLAIN = re.compile(r"[0-9A-Za-z-]+")
+"""What every run's id is made of."""
 
 
 class ResultsDamaged(GpucostError):
@@ -61,11 +64,12 @@ def task_folder(folder: Path, task: str, tasks: tuple[str, ...]) -> Path:
 
 
 def _owner(folder: Path) -> str | None:
-    """Id of the run whose results are in a folder, where it says so."""
+    """Id of the run whose results are in a folder, where it says so; nothing that could be another place."""
     try:
-        return (folder / OWNER).read_text(encoding="utf-8").strip()
+        said = (folder / OWNER).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None
+    return said if _PLAIN.fullmatch(said) else None
 
 
 def _make_room(run: Run) -> Path:

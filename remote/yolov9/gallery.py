@@ -48,8 +48,9 @@ class Gallery:
 
     def validated(self, val: ValSet, model: Detector) -> None:
         """val_batchN_labels.jpg and val_batchN_pred.jpg, of the first batches."""
-        groups = val.groups(VAL_BATCH)
-        self._make(lambda: mosaics.draw_batches(val, groups, model, self._names, self._folder, NmsLimits()))
+        self._make(
+            lambda: mosaics.draw_batches(val, val.groups(VAL_BATCH), model, self._names, self._folder, NmsLimits())
+        )
 
     def end(self, results: str, matches: Matches | None) -> None:
         """results.png, and the curves and confusion matrix of the last validation."""

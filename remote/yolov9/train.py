@@ -16,10 +16,10 @@ from remote.yolov9.checkpoint import CheckpointError
 from remote.yolov9.config import ConfigError, TrainConfig
 from remote.yolov9.distributed import Ranks, choose_device
 from remote.yolov9.interrupt import Interrupt
-from remote.yolov9.pretrained import read_pretrained
+from remote.yolov9.pretrained import Pretrained, read_pretrained
 from remote.yolov9.report import log_notes, write_config, write_hyp
 from remote.yolov9.run import Job, build_run
-from remote.yolov9.selection import select
+from remote.yolov9.selection import Selection, select
 
 EXIT_FAILED = 1
 
@@ -60,30 +60,31 @@ def _train(config: TrainConfig, ranks: Ranks, interrupt: Interrupt) -> int:
     log_notes(dataset.notes)
     chosen = select(dataset, config)
     ranks.open(device)
-    budget = int(data.available_memory() * data.CACHE_SHARE) // ranks.world
-    plan = recipe.choose(config, len(chosen.train), len(chosen.val))
-    log.info("%s, %d + %d pictures, %s", config.model, len(chosen.train), len(chosen.val), recipe.describe(plan))
-    run = build_run(
-        Job(
-            config=config,
-            recipe=plan,
-            names=chosen.names,
-            train=data.Pictures(chosen.train, config.image_size, budget // 2),
-            val=data.Pictures(chosen.val, config.image_size, budget // 2),
-            ranks=ranks,
-            device=device,
-            interrupt=interrupt,
-            weights=weights,
-        )
-    )
+    run = build_run(make_job(config, chosen, weights, ranks, device, interrupt))
     if ranks.leads:
         write_config(run.paths.settings, config)
-        write_hyp(run.paths.hyper_parameters, plan)
+        write_hyp(run.paths.hyper_parameters, run.job.recipe)
     if config.resume:
         restore.resume(run)
     if not run.batches_done:
         run.gallery.labels(chosen.train)
     return EXIT_INTERRUPTED if engine.fit(run) is engine.Ending.INTERRUPTED else EXIT_DONE
+
+
+def make_job(
+    config: TrainConfig,
+    chosen: Selection,
+    weights: Pretrained | None,
+    ranks: Ranks,
+    device: torch.device,
+    interrupt: Interrupt,
+) -> Job:
+    """A job from what was read for it: the recipe chosen, the pictures at hand."""
+    plan = recipe.choose(config, len(chosen.train), len(chosen.val))
+    log.info("%s, %d + %d pictures, %s", config.model, len(chosen.train), len(chosen.val), recipe.describe(plan))
+    budget = int(data.available_memory() * data.CACHE_SHARE) // ranks.world
+    train, val = (data.Pictures(split, config.image_size, budget // 2) for split in (chosen.train, chosen.val))
+    return Job(config, plan, chosen.names, train, val, ranks, device, interrupt, weights)
 
 
 if __name__ == "__main__":

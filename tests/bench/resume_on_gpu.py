@@ -1,6 +1,6 @@
 """How far a resumed training is from one that was never interrupted, beside two that were not: on a GPU sums vary.
 
-    python tests/bench/resume_on_gpu.py DATA --model yolov9-s --image-size 640 --batch 32 --epochs 4 --stop-after 10
+    PYTHONPATH=.:tests/fakes python tests/bench/resume_on_gpu.py DATA --model yolov9-s --batch 32 --stop-after 10
 
 DATA is a data.yaml, a folder or a .tar of one. Three trainings with the same seed: twice without a break, once stopped
 after so many batches and resumed. A CSV line for each pair: the largest difference of the losses of an epoch, relative,
@@ -11,34 +11,19 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from tiny_training import build, start
 
-from remote.dataset import extract, find_root, open_dataset
-from remote.protocol import TaskPaths
-from remote.yolov9 import data, engine, recipe, restore
-from remote.yolov9.config import TrainConfig
-from remote.yolov9.distributed import Ranks, choose_device
-from remote.yolov9.interrupt import Interrupt
-from remote.yolov9.run import Job, Run, build_run
-from remote.yolov9.selection import select
-
-
-class StopAfter(Interrupt):
-    """Asks to stop once so many batches are done."""
-
-    def __init__(self, batches: float) -> None:
-        self.batches = batches
-        self.run: Run | None = None
-
-    @property
-    def requested(self) -> bool:  # type: ignore[override]
-        """Whether it is time."""
-        return self.run is not None and self.run.batches_done >= self.batches
+from remote.dataset import extract, find_root
+from remote.yolov9 import engine
+from remote.yolov9.run import Run
 
 
 def main(argv: Sequence[str]) -> int:
@@ -50,14 +35,14 @@ def main(argv: Sequence[str]) -> int:
         if root.suffix == ".tar":
             extract(root, folder / "data")
             root = find_root(folder / "data")
-        start = _weights(_run(asked, root, folder / "start"))
+        begun = _weights(build(_settings(asked, root, folder / "begun")))
         runs = {name: _trained(asked, root, folder / name) for name in ("first", "second")}
         _trained(asked, root, folder / "resumed", stop_after=asked.stop_after)
         runs["resumed"] = _trained(asked, root, folder / "resumed")
     writer = csv.writer(sys.stdout)
     writer.writerow(("pair", "losses", "weights"))
     for name in ("second", "resumed"):
-        writer.writerow((f"first, {name}", *_differences(runs["first"], runs[name], start)))
+        writer.writerow((f"first, {name}", *_differences(runs["first"], runs[name], begun)))
     return 0
 
 
@@ -77,27 +62,15 @@ Outcome = tuple[torch.Tensor, torch.Tensor]
 """Losses (epochs, 3), and all weights in one vector."""
 
 
-def _run(asked: argparse.Namespace, root: Path, output: Path, stop_after: float = float("inf")) -> Run:
-    config = TrainConfig.from_dict(
-        {
-            "data": str(root), "output": str(output), "model": asked.model, "image_size": asked.image_size,
-            "batch": asked.batch, "epochs": asked.epochs, "val_interval": asked.epochs, "device": asked.device,
-        }
-    )  # fmt: skip
-    device = choose_device(config.device, 0)
-    chosen = select(open_dataset(root), config)
-    plan = recipe.choose(config, len(chosen.train), len(chosen.val))
-    train, val = (data.Pictures(part, config.image_size, 2**33) for part in (chosen.train, chosen.val))
-    stop = StopAfter(stop_after)
-    run = build_run(Job(config, plan, chosen.names, train, val, Ranks(), device, stop))
-    stop.run = run
-    return run
+def _settings(asked: argparse.Namespace, root: Path, output: Path) -> dict[str, Any]:
+    return {
+        "data": str(root), "output": str(output), "model": asked.model, "image_size": asked.image_size,
+        "batch": asked.batch, "epochs": asked.epochs, "val_interval": asked.epochs, "device": asked.device,
+    }  # fmt: skip
 
 
-def _trained(asked: argparse.Namespace, root: Path, output: Path, stop_after: float = float("inf")) -> Outcome:
-    run = _run(asked, root, output, stop_after)
-    TaskPaths(output).weights.mkdir(parents=True, exist_ok=True)
-    restore.resume(run)
+def _trained(asked: argparse.Namespace, root: Path, output: Path, stop_after: float = math.inf) -> Outcome:
+    run = start(_settings(asked, root, output), stop_after)
     engine.fit(run)
     losses = torch.tensor([(row.train_box, row.train_cls, row.train_dfl) for row in run.state.rows])
     return losses, _weights(run)
@@ -107,9 +80,9 @@ def _weights(run: Run) -> torch.Tensor:
     return torch.cat([parameter.detach().float().flatten().cpu() for parameter in run.model.parameters()])
 
 
-def _differences(one: Outcome, other: Outcome, start: torch.Tensor) -> tuple[str, str]:
+def _differences(one: Outcome, other: Outcome, begun: torch.Tensor) -> tuple[str, str]:
     losses = ((one[0] - other[0]).abs() / one[0]).max()
-    weights = (one[1] - other[1]).norm() / (one[1] - start).norm()
+    weights = (one[1] - other[1]).norm() / (one[1] - begun).norm()
     return f"{float(losses):.2g}", f"{float(weights):.2g}"
 
 

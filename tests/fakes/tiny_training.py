@@ -15,14 +15,14 @@ import torch
 from PIL import Image
 
 from remote.dataset import open_dataset
-from remote.yolov9 import recipe, restore
+from remote.yolov9 import restore
 from remote.yolov9.config import TrainConfig
-from remote.yolov9.data import Pictures
-from remote.yolov9.distributed import Ranks
+from remote.yolov9.distributed import Ranks, choose_device
 from remote.yolov9.interrupt import Interrupt
 from remote.yolov9.pretrained import read_pretrained
-from remote.yolov9.run import Job, Run, build_run
+from remote.yolov9.run import Run, build_run
 from remote.yolov9.selection import select
+from remote.yolov9.train import make_job
 
 ROOT = Path(__file__).parents[2]
 SIZE = 64
@@ -74,12 +74,10 @@ def build(raw: dict[str, Any], stop_after: float | StopAfter = math.inf, ranks: 
     """A run in this process that has not looked for a checkpoint."""
     checked = TrainConfig.from_dict(raw)
     chosen = select(open_dataset(checked.data), checked)
-    plan = recipe.choose(checked, len(chosen.train), len(chosen.val))
-    train, val = (Pictures(part, checked.image_size, 10**9) for part in (chosen.train, chosen.val))
-    stop = stop_after if isinstance(stop_after, StopAfter) else StopAfter(stop_after)
     weights = read_pretrained(checked.weights) if checked.weights else None
-    device = torch.device(checked.device)
-    run = build_run(Job(checked, plan, chosen.names, train, val, ranks or Ranks(), device, stop, weights))
+    stop = stop_after if isinstance(stop_after, StopAfter) else StopAfter(stop_after)
+    device = choose_device(checked.device, 0)
+    run = build_run(make_job(checked, chosen, weights, ranks or Ranks(), device, stop))
     stop.run = run
     return run
 

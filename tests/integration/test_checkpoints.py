@@ -21,9 +21,7 @@ from tiny_training import (
     assert_same,
     command,
     last,
-    make_squares,
     rows,
-    settings,
     start,
     train,
     weights,
@@ -36,26 +34,10 @@ from remote.yolov9.engine import Ending
 from remote.yolov9.run import Run
 from remote.yolov9.writer import Writer
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Config = Callable[..., dict[str, Any]]
 WAIT = 60.0
-
-
-@pytest.fixture(scope="module")
-def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_squares(tmp_path_factory.mktemp("squares"))
-
-
-@pytest.fixture
-def config(squares: Path, tmp_path: Path) -> Config:
-    return lambda output="out", **changes: settings(squares, tmp_path / output, **changes)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Saves:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_training import build, make_squares, settings
+from tiny_training import build, settings
 
 from remote import protocol
 from remote.protocol import TaskProgress
@@ -17,12 +17,9 @@ from remote.yolov9.checkpoint import CheckpointError
 from remote.yolov9.config import ConfigError
 from remote.yolov9.run import Run
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Change = Callable[[dict[str, Any]], Any]
-
-
-@pytest.fixture(scope="module")
-def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_squares(tmp_path_factory.mktemp("squares"))
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +33,6 @@ def saved(squares: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @pytest.fixture(scope="module")
 def fresh(squares: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return build(settings(squares, tmp_path_factory.mktemp("fresh")))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def changed(saved: dict[str, Any], change: Change) -> dict[str, Any]:

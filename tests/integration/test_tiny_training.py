@@ -12,31 +12,15 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_training import ROOT, SIZE, assert_same, command, last, make_squares, rows, settings, start, train
+from tiny_training import ROOT, SIZE, assert_same, command, last, rows, start, train
 
 from remote import protocol
 from remote.protocol import EXIT_BAD_INPUT, EXIT_DONE, EXIT_INTERRUPTED, TaskProgress
 from remote.yolov9 import engine
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Config = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_squares(tmp_path_factory.mktemp("squares"))
-
-
-@pytest.fixture
-def config(squares: Path, tmp_path: Path) -> Config:
-    return lambda output="out", **changes: settings(squares, tmp_path / output, **changes)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_a_run_stopped_at_any_step_and_resumed_equals_one_that_was_not(config):

@@ -4,27 +4,19 @@ import subprocess
 import sys
 
 import pytest
-import torch
 import yaml
-from tiny_training import ROOT, make_squares
+from tiny_training import ROOT
 
 from remote.yolov9 import commands, train_command
 from remote.yolov9.config import TrainConfig
 
-
-@pytest.fixture(scope="module")
-def squares(tmp_path_factory):
-    return make_squares(tmp_path_factory.mktemp("squares"))
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(train_command.os, "environ", dict(train_command.os.environ))
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from tiny_training import (
     assert_same,
     build,
     last,
-    make_squares,
     rows,
     settings,
     start,
@@ -30,10 +29,7 @@ from remote.yolov9 import train as trainer
 from remote.yolov9.config import ConfigError, TrainConfig
 from remote.yolov9.pretrained import read_pretrained
 
-
-@pytest.fixture(scope="module")
-def squares(tmp_path_factory):
-    return make_squares(tmp_path_factory.mktemp("squares"))
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -42,19 +38,6 @@ def first_weights(squares, tmp_path_factory):
     raw = settings(squares, tmp_path_factory.mktemp("first"), epochs=1)
     engine.fit(start(raw))
     return weights(raw, "best.pt")
-
-
-@pytest.fixture
-def config(squares, tmp_path):
-    return lambda output="out", **changes: settings(squares, tmp_path / output, **changes)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_weights_of_another_training_are_where_a_new_one_begins(config, first_weights, caplog):

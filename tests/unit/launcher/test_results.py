@@ -67,6 +67,18 @@ def test_there_are_no_results_where_the_folder_is_another_runs(tmp_path, run):
     assert kept_results(run) is None
 
 
+@pytest.mark.parametrize("said", ["x/../../../elsewhere", "/elsewhere", "..", "", "\0"])
+def test_what_says_whose_a_folder_is_leads_nowhere_else(tmp_path, run, said):
+    folder = tmp_path / "runs" / "job"
+    folder.mkdir(parents=True)
+    (folder / OWNER).write_text(f"{said}\n")
+    (folder / "notes.txt").write_text("mine")
+    collect(run, ("job",), stored("job"))
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["job"]
+
+
 def test_several_trainings_get_a_folder_each(tmp_path, run):
     assert collect(run, ("a", "b"), stored("a", "b")).files == 6
     assert (tmp_path / "runs/job/a/best.pt").read_bytes() == b"best weights"

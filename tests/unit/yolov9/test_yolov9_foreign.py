@@ -1,4 +1,5 @@
 import builtins
+import io
 import os
 import pickle
 import zipfile
@@ -85,8 +86,6 @@ class _Pickler(pickle._Pickler):
 
 
 def _tensor(*geometry):
-    import io
-
     out = io.BytesIO()
     call = Call(torch._utils._rebuild_tensor_v2, Storage(), *geometry, False, None)
     _Pickler(out, 2).dump({"model": {"a": call}})
